@@ -1,0 +1,141 @@
+// Package gpu says what a device is and how one is found: a GPU, or CPU memory playing one.
+//
+// The package holds interfaces and plain data only. Implementations stand below it (host, cuda); the command names
+// the concrete ones. What not every device has (memory handles of some kind, health counters) is a small interface
+// of its own, found by type assertion; a device that lacks it answers with an error that wraps [ErrUnsupported].
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// ErrUnsupported is wrapped by every error that says "this machine, driver or device cannot do that", as opposed to
+// "that failed".
+var ErrUnsupported = errors.New("unsupported")
+
+// Info identifies a device. Kind and UUID together name it in any process of the machine; Index does not, since
+// processes may see different subsets in different order.
+type Info struct {
+	Kind   string `json:"kind"`             // "cuda", "hip" or "host"
+	Index  int    `json:"index"`            // ordinal in the process that asked
+	Name   string `json:"name"`             // "NVIDIA H200"
+	UUID   string `json:"uuid"`             // "GPU-3f0c…"; host: "host-0"
+	PCI    string `json:"pci,omitempty"`    // "0000:3b:00.0"
+	Arch   string `json:"arch,omitempty"`   // "sm_90"
+	NUMA   int    `json:"numa"`             // NUMA node, -1 if unknown
+	Memory uint64 `json:"memory"`           // bytes in all
+	Driver string `json:"driver,omitempty"` // "580.159.04 (CUDA 13.0)"
+}
+
+// Same reports whether a and b are one physical device.
+func (i Info) Same(b Info) bool { return i.Kind == b.Kind && i.UUID == b.UUID }
+
+// Link describes the way from one device to another.
+type Link struct {
+	Type   string `json:"type"`             // "NVLink", "PCIe", "same GPU", "CPU memory"
+	Count  int    `json:"count,omitempty"`  // links, for NVLink
+	Peer   bool   `json:"peer"`             // direct loads and stores are possible
+	Detail string `json:"detail,omitempty"` // "18 × NVLink 4, 26.562 GB/s each"
+}
+
+// Driver finds the devices of one kind.
+type Driver interface {
+	// Kind is the name users give after --device.
+	Kind() string
+	// Devices lists what this process can see. The error wraps ErrUnsupported, with the cause in words and what
+	// would help, when the machine has no such driver or device.
+	Devices() ([]Info, error)
+	// Open makes the device of that UUID usable in this process.
+	Open(uuid string) (Device, error)
+	// Link describes the way between two devices of this driver.
+	Link(a, b Info) Link
+}
+
+// Device is an opened device. Methods may be called from any goroutine, one at a time.
+type Device interface {
+	Info() Info
+	// Alloc returns a buffer of at least bytes bytes, exportable as a handle of that kind. HandleAuto lets the
+	// device choose.
+	Alloc(bytes uint64, kind HandleKind) (Buffer, error)
+	// Free says how many bytes Alloc could still hand out.
+	Free() (uint64, error)
+	// Engines names the ways this device can copy, the default first.
+	Engines() []string
+	// Engine opens one of them. An unknown name is an error that lists the known ones.
+	Engine(name string) (Engine, error)
+	// Handles names the kinds of memory handle this device can make, the preferred first.
+	Handles() []HandleKind
+	// Import maps memory that another process exported. Closing the buffer unmaps it. Import owns h.FD and closes
+	// it.
+	Import(h Handle) (Buffer, error)
+	// Close releases the device; buffers and engines must be closed before.
+	Close() error
+}
+
+// Buffer is a piece of device memory. The zero-size buffer is not a buffer: Alloc rounds up.
+type Buffer interface {
+	// Addr is the address the device uses, valid in this process.
+	Addr() uintptr
+	// Size is in bytes.
+	Size() uint64
+	// Export makes a handle by which another process can map the buffer. The caller closes Handle.FD.
+	Export() (Handle, error)
+	// Close frees or unmaps. A second Close does nothing.
+	Close() error
+}
+
+// HandleKind names a way to share memory between processes.
+type HandleKind string
+
+// The kinds of memory handle.
+const (
+	HandleAuto   HandleKind = "auto"
+	HandleMemFD  HandleKind = "memfd"  // host: a Linux memfd, passed over a Unix socket
+	HandleLegacy HandleKind = "legacy" // cuda: cuIpcGetMemHandle, 64 bytes
+	HandleVMM    HandleKind = "vmm-fd" // cuda: cuMemExportToShareableHandle, POSIX file descriptor
+)
+
+// Handle names exported memory. FD is -1 when the kind needs none.
+type Handle struct {
+	Kind   HandleKind `json:"kind"`
+	Bytes  uint64     `json:"bytes"`
+	Opaque []byte     `json:"opaque,omitempty"` // the driver's handle
+	FD     int        `json:"-"`
+}
+
+// Engine is one way of copying on a device, with a stream of its own where the device has streams.
+type Engine interface {
+	// Name is the name it was opened by, or the choice that "auto" made.
+	Name() string
+	// Table is the engine as the timed loops call it; valid until Close.
+	Table() *abi.Engine
+	Close() error
+}
+
+// Monitor is implemented by devices that can say how they are.
+type Monitor interface {
+	Health() (Health, error)
+}
+
+// Health is a snapshot of a device's state. Absent values are nil: the machine does not tell.
+type Health struct {
+	SMClockMHz    *uint32  `json:"sm_clock_mhz,omitempty"`
+	MaxSMClockMHz *uint32  `json:"max_sm_clock_mhz,omitempty"`
+	MemClockMHz   *uint32  `json:"mem_clock_mhz,omitempty"`
+	TemperatureC  *uint32  `json:"temperature_c,omitempty"`
+	PowerW        *float64 `json:"power_w,omitempty"`
+	ECCErrors     *uint64  `json:"ecc_uncorrected,omitempty"` // since the driver was loaded
+	// Throttle lists the reasons for which clocks are held down now, other than being idle or asked to.
+	Throttle []string `json:"throttle,omitempty"`
+	// LinkTxBytes and LinkRxBytes count payload sent and received over all NVLinks since some moment in the past.
+	LinkTxBytes *uint64 `json:"link_tx_bytes,omitempty"`
+	LinkRxBytes *uint64 `json:"link_rx_bytes,omitempty"`
+}
+
+// UnknownEngine is the error for an engine name a device does not have.
+func UnknownEngine(kind, name string, known []string) error {
+	return fmt.Errorf("%s: no engine %q: use one of %v: %w", kind, name, known, ErrUnsupported)
+}

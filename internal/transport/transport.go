@@ -1,0 +1,149 @@
+// Package transport says what a path is: a way to move bytes from one rank to another that can be timed.
+//
+// A Transport is opened once per rank and gives an Endpoint; endpoints exchange addresses as opaque bytes, connect,
+// and then run batches. A batch is one call: warm-up and all iterations of a size run inside it, in C, and every
+// sample lands in a slice of the caller's. There is no Go call per message.
+//
+// The package holds interfaces and plain data only. Implementations stand below it; each passes the suite in
+// transporttest; the command names the concrete ones.
+package transport
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Op is an operation that can be timed. docs/measurement.md defines what each one's samples mean.
+type Op string
+
+// The operations.
+const (
+	OpLatency  Op = "latency"  // one message in flight, rank 0 → rank 1, until rank 0 knows that rank 1 has it
+	OpStream   Op = "stream"   // a window of messages, rank 0 → rank 1, until rank 0 knows that rank 1 has all
+	OpBidir    Op = "bidir"    // a window each way at the same time, until both ranks have all
+	OpPingPong Op = "pingpong" // there and back, halved
+)
+
+// Ops lists the operations in the order in which tables show them.
+var Ops = []Op{OpLatency, OpStream, OpBidir, OpPingPong}
+
+// Env is what a rank has when it opens a transport.
+type Env struct {
+	Run     string                             // names the run; unique on this host
+	Rank    int                                // this process
+	Devices []gpu.Info                         // the device of every rank
+	Device  gpu.Device                         // this rank's, opened
+	Open    func(gpu.Info) (gpu.Device, error) // opens another rank's device in this process; the caller closes it
+	Wait    *abi.Ctx                           // clock, progress page and deadline for every wait
+	Region  uint64                             // bytes the largest batch needs at each end: Batch.Region()
+	Timeout time.Duration                      // longest wait without progress
+}
+
+// Transport is one path.
+type Transport interface {
+	// Name is the path command's name: "ipc", "rdma".
+	Name() string
+	// Probe says whether the transport can run between these devices on this machine: nil, or an error with the
+	// cause in words that wraps gpu.ErrUnsupported when the answer is no.
+	Probe(devices []gpu.Info) error
+	// Ranks says which ranks take part in a batch; a single-process baseline answers [0].
+	Ranks(n int) []int
+	// Open allocates what this rank needs.
+	Open(ctx context.Context, env Env) (Endpoint, error)
+}
+
+// Endpoint is one rank's end of a transport.
+type Endpoint interface {
+	// Address is what the other ranks need to reach this one. nil: they need nothing.
+	Address() []byte
+	// Connect reaches the other ranks; peers[r] is rank r's Address.
+	Connect(ctx context.Context, peers [][]byte) error
+	// Describe tells what will really run. Valid after Connect.
+	Describe() Path
+	// Run runs one batch on this rank; every rank in Transport.Ranks calls it with the same batch.
+	Run(ctx context.Context, b Batch, samples []int64) (Result, error)
+	// Counters returns what was counted since Connect. Names are in docs/json.md.
+	Counters() map[string]uint64
+	// Close releases everything, also after a failed Connect or Run.
+	Close() error
+}
+
+// Path is what really runs, as opposed to what was asked for.
+type Path struct {
+	Path       string            `json:"path"`                // "direct"
+	Engine     string            `json:"engine"`              // "ce"
+	Completion string            `json:"completion"`          // completion point of latency, stream and bidir
+	Knobs      map[string]string `json:"knobs,omitempty"`     // settings in force, by flag name
+	ExportUS   *float64          `json:"export_us,omitempty"` // cold costs of this endpoint, µs
+	OpenUS     *float64          `json:"open_us,omitempty"`
+	ConnectUS  *float64          `json:"connect_us,omitempty"`
+}
+
+// Check says how much of the payload is compared on the receiver, outside the timed part.
+type Check string
+
+// The kinds of check.
+const (
+	CheckFull   Check = "full"   // every byte of every message
+	CheckSample Check = "sample" // every byte of the last iteration, a sample of the others
+	CheckOff    Check = "off"    // nothing
+)
+
+// Batch is one call's worth of work.
+type Batch struct {
+	Op     Op     `json:"op"`
+	Size   uint64 `json:"size"`   // bytes of a message
+	Offset uint64 `json:"offset"` // bytes from the start of the allocation to the first message
+	Window int    `json:"window"` // messages in flight; 1 for latency and pingpong
+	Warmup int    `json:"warmup"` // iterations before the samples, at least 0
+	Iters  int    `json:"iters"`  // samples, at least 1; one per window in stream and bidir
+	First  uint64 `json:"first"`  // number of the first iteration; iterations of a cell never repeat a number
+	Seed   uint64 `json:"seed"`
+	Check  Check  `json:"check"`
+	Graph  bool   `json:"graph"` // start each window's copies as one recorded unit
+	// Start is the CLOCK_MONOTONIC_RAW time in ns at which all ranks leave the barrier; 0 starts at once.
+	Start int64 `json:"start"`
+}
+
+// slotAlign keeps the messages of a window on separate pages of the GPU's copy engine and separate cache lines.
+const slotAlign = 512
+
+// Stride is the distance in bytes between two messages of a window.
+func (b Batch) Stride() uint64 { return (b.Size + slotAlign - 1) / slotAlign * slotAlign }
+
+// Region is how many bytes the batch touches at each end.
+func (b Batch) Region() uint64 { return b.Offset + b.Stride()*uint64(max(b.Window, 1)) }
+
+// Result is one rank's account of a batch.
+type Result struct {
+	// Entered is the CLOCK_MONOTONIC_RAW time in ns at which this rank left the barrier.
+	Entered int64 `json:"entered"`
+	// FirstNS is the duration of the first iteration, warm-up or not; 0 on a rank that takes no samples.
+	FirstNS int64 `json:"first_ns"`
+	// Samples is how many of the caller's samples were filled: Batch.Iters, or 0 on a rank that only answers.
+	Samples int `json:"samples"`
+	// Checked counts the payload bytes that were compared.
+	Checked uint64 `json:"checked"`
+}
+
+// CorruptError reports a payload that arrived wrong.
+type CorruptError struct {
+	Path      string `json:"path"`
+	Op        Op     `json:"op"`
+	Size      uint64 `json:"size"`
+	Iteration uint64 `json:"iteration"` // Batch.First + index, warm-up included
+	Slot      int    `json:"slot"`      // message within the window
+	Offset    uint64 `json:"offset"`    // of the first wrong byte within the message
+	Expected  byte   `json:"expected"`
+	Got       byte   `json:"got"`
+	Count     uint64 `json:"count"` // wrong bytes in the message
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("data corruption: %s %s, size %d, iteration %d, message %d: offset %d expected 0x%02x, got 0x%02x (%d bytes wrong)",
+		e.Path, e.Op, e.Size, e.Iteration, e.Slot, e.Offset, e.Expected, e.Got, e.Count)
+}
