@@ -105,8 +105,8 @@ type Batch struct {
 	Seed   uint64 `json:"seed"`
 	Check  Check  `json:"check"`
 	Graph  bool   `json:"graph"` // start each window's copies as one recorded unit
-	// Start is the CLOCK_MONOTONIC_RAW time in ns at which all ranks leave the barrier; 0 starts at once.
-	Start int64 `json:"start"`
+	// Barrier is the number, counted from 1, of the barrier from which all ranks start together; 0: there is none.
+	Barrier uint64 `json:"barrier"`
 }
 
 // slotAlign keeps the messages of a window on separate pages of the GPU's copy engine and separate cache lines.

@@ -23,9 +23,9 @@ static int engine_fill(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t 
 	int rc = g->fill(g->self, (void *)p, n, key, step, e);
 	return rc ? rc : g->wait(g->self, c, e);
 }
-static int engine_check(struct p2p_engine *g, uintptr_t p, size_t n, uint64_t key, uint64_t step,
-			struct p2p_mismatch *m, struct p2p_error *e) {
-	return g->check(g->self, (const void *)p, n, key, step, m, e);
+static int engine_check(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t p, size_t n, uint64_t key,
+			uint64_t step, struct p2p_mismatch *m, struct p2p_error *e) {
+	return g->check(g->self, c, (const void *)p, n, key, step, m, e);
 }
 static uint64_t payload_key(uint64_t seed, uint64_t size, uint64_t iter, uint64_t rank) {
 	return p2p_payload_key(seed, size, iter, rank);
@@ -94,16 +94,18 @@ type Ctx struct {
 	k *C.struct_p2p_clock
 }
 
-// NewCtx calibrates the clock, which takes about 10 ms, and binds it to a progress page. yield makes waits give the
-// CPU away, for machines with fewer CPUs than ranks.
-func NewCtx(page *Progress, timeout time.Duration, yield bool) *Ctx {
+// NewCtx calibrates the clock, which takes about 10 ms, and binds it to rank's entry of a progress page, which must
+// stay mapped. yield makes waits give the CPU away, for machines with fewer CPUs than ranks.
+func NewCtx(page *Page, rank int, timeout time.Duration, yield bool) *Ctx {
 	x := &Ctx{
 		c: (*C.struct_p2p_ctx)(C.calloc(1, C.sizeof_struct_p2p_ctx)),
 		k: (*C.struct_p2p_clock)(C.calloc(1, C.sizeof_struct_p2p_clock)),
 	}
 	C.p2p_clock_init(x.k)
 	x.c.clock = x.k
-	x.c.progress = page.c
+	x.c.progress = page.Rank(rank).c
+	x.c.team = page.Rank(0).c
+	x.c.ranks = C.uint32_t(len(page.mem) / ProgressBytes)
 	x.c.timeout_ns = C.uint64_t(timeout)
 	if yield {
 		x.c.yield = 1
@@ -186,10 +188,10 @@ func (g *Engine) Fill(x *Ctx, p uintptr, n, key, step uint64) error {
 }
 
 // Check compares n bytes at p with the payload of key.
-func (g *Engine) Check(p uintptr, n, key, step uint64) (Mismatch, error) {
+func (g *Engine) Check(x *Ctx, p uintptr, n, key, step uint64) (Mismatch, error) {
 	var m C.struct_p2p_mismatch
 	err := g.call(func(e *C.struct_p2p_error) C.int {
-		return C.engine_check(g.c, C.uintptr_t(p), C.size_t(n), C.uint64_t(key), C.uint64_t(step), &m, e)
+		return C.engine_check(g.c, x.c, C.uintptr_t(p), C.size_t(n), C.uint64_t(key), C.uint64_t(step), &m, e)
 	})
 	return Mismatch{Count: uint64(m.count), Offset: uint64(m.offset), Expected: byte(m.expected), Got: byte(m.got)}, err
 }

@@ -69,6 +69,7 @@ enum {
 	P2P_WAIT_DONE = 2,  /* the sender's completion sequence */
 	P2P_WAIT_ACK = 3,   /* the receiver's acknowledgement */
 	P2P_WAIT_COPY = 4,  /* its own copy engine */
+	P2P_WAIT_RANKS = 5, /* the other ranks, at the barrier */
 };
 
 /* One rank's page, shared with the parent. The rank writes all of it but `abort`, which the parent writes. */
@@ -81,8 +82,11 @@ struct p2p_progress {
 	_Atomic uint64_t want; /* value the wait needs */
 	_Atomic uint64_t have; /* value last seen */
 	char pad0[128 - 48];
+	_Atomic uint64_t arrived;    /* the barrier this rank has reached, counted from 1 */
+	_Atomic uint64_t arrived_ns; /* CLOCK_MONOTONIC_RAW when it did */
+	char pad1[128 - 16];
 	_Atomic uint32_t abort;
-	char pad1[128 - 4];
+	char pad2[128 - 4];
 };
 
 /* ---- clock ---------------------------------------------------------------------------------------------------- */
@@ -132,10 +136,11 @@ static inline uint64_t p2p_ticks_to_ns(const struct p2p_clock *c, uint64_t ticks
 /* What every wait of a rank needs. Lives outside Go memory. */
 struct p2p_ctx {
 	const struct p2p_clock *clock;
-	struct p2p_progress *progress;
-	uint64_t timeout_ns; /* longest wait without progress */
-	uint32_t yield;      /* 1: give the CPU away while waiting (fewer CPUs than ranks) */
-	uint32_t pad;
+	struct p2p_progress *progress; /* this rank's entry */
+	struct p2p_progress *team;     /* the entries of all ranks, by rank */
+	uint64_t timeout_ns;           /* longest wait without progress */
+	uint32_t ranks;                /* entries in team */
+	uint32_t yield;                /* 1: give the CPU away while waiting (fewer CPUs than ranks) */
 };
 
 static inline void p2p_relax(void) {
@@ -159,7 +164,7 @@ struct p2p_wait {
 static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int what, uint64_t want, uint64_t have,
 				struct p2p_error *e) {
 	static const char *const names[] = {"nothing", "the receiver's credit", "the sender's completion",
-					    "the receiver's acknowledgement", "the copy engine"};
+					    "the receiver's acknowledgement", "the copy engine", "the other ranks"};
 	p2p_relax();
 	if (c->yield)
 		sched_yield();
@@ -201,6 +206,32 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
 			return rc;
 	}
 	atomic_store_explicit(&c->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
+	return P2P_OK;
+}
+
+/*
+ * Barrier number n (from 1) of all ranks of a host. They leave together, at the same CLOCK_MONOTONIC_RAW time, a few
+ * microseconds after the last one came; *left_ns is when this one really did, so that the skew is known.
+ */
+static inline int p2p_barrier(const struct p2p_ctx *c, uint64_t n, int64_t *left_ns, struct p2p_error *e) {
+	const uint64_t lead_ns = 5000; /* time to hear of the last arrival */
+	struct p2p_wait w = {0, 0};
+	uint64_t start = 0, now;
+	atomic_store_explicit(&c->progress->arrived_ns, p2p_raw_ns(), memory_order_relaxed);
+	atomic_store_explicit(&c->progress->arrived, n, memory_order_release);
+	for (uint32_t r = 0; r < c->ranks; r++) {
+		int rc = p2p_wait_ge(c, &c->team[r].arrived, n, P2P_WAIT_RANKS, e);
+		if (rc)
+			return rc;
+		now = atomic_load_explicit(&c->team[r].arrived_ns, memory_order_relaxed);
+		start = now > start ? now : start;
+	}
+	while ((now = p2p_raw_ns()) < start + lead_ns) {
+		int rc = p2p_wait_step(c, &w, P2P_WAIT_RANKS, n, n, e);
+		if (rc)
+			return rc;
+	}
+	*left_ns = (int64_t)now;
 	return P2P_OK;
 }
 
@@ -277,8 +308,8 @@ struct p2p_engine {
 	/* Starts writing the payload of `key` into n bytes at p. Not timed. */
 	int (*fill)(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e);
 	/* Compares n bytes at p with the payload of `key`; complete on return. Not timed. */
-	int (*check)(void *self, const void *p, size_t n, uint64_t key, uint64_t step, struct p2p_mismatch *m,
-		     struct p2p_error *e);
+	int (*check)(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
+		     struct p2p_mismatch *m, struct p2p_error *e);
 	/*
 	 * Records what is started between begin and end as one unit that launch starts at once (a CUDA graph).
 	 * NULL where the device has no such thing.

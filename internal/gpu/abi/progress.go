@@ -88,6 +88,7 @@ func (p *Progress) Read() State {
 	names := map[C.uint32_t]string{
 		C.P2P_WAIT_READY: "the receiver's credit", C.P2P_WAIT_DONE: "the sender's completion",
 		C.P2P_WAIT_ACK: "the receiver's acknowledgement", C.P2P_WAIT_COPY: "the copy engine",
+		C.P2P_WAIT_RANKS: "the other ranks",
 	}
 	return State{
 		Phase: Phase(phase), Waiting: names[waiting], Size: uint64(v[0]), Iter: uint64(v[1]), Beat: uint64(v[2]),

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
+)
+
+// target chooses every rank's device.
+func (c *common) target() (target, error) {
+	if c.ranks != 2 {
+		return target{}, usagef("--ranks %d: a path is measured between 2", c.ranks)
+	}
+	d, infos, notes, err := c.devices()
+	if err != nil {
+		return target{}, err
+	}
+	t := target{driver: d, notes: notes}
+	if c.gpus != "" {
+		t.ranks, err = c.chosen(infos)
+		return t, err
+	}
+	for r := range c.ranks {
+		t.ranks = append(t.ranks, infos[r%len(infos)])
+	}
+	if len(infos) < c.ranks && d.Kind() != host.Kind {
+		t.notes = append(t.notes, fmt.Sprintf("one GPU: both ranks share %s %d, so nothing crosses a link", d.Kind(), infos[0].Index))
+	}
+	return t, nil
+}
+
+// devices finds the driver that --device asks for and what it sees.
+func (c *common) devices() (gpu.Driver, []gpu.Info, []string, error) {
+	if c.device != "auto" {
+		d, err := newDrivers().of(c.device)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		infos, err := d.Devices()
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--device %s: %w", c.device, err)
+		}
+		return d, infos, nil, nil
+	}
+	var notes []string
+	for _, d := range newDrivers() {
+		infos, err := d.Devices()
+		if err == nil && len(infos) > 0 {
+			return d, infos, notes, nil
+		}
+		notes = append(notes, fmt.Sprintf("no %s device: %v", d.Kind(), err))
+	}
+	return nil, nil, nil, usagef("no device: %s", strings.Join(notes, "; "))
+}
+
+// chosen reads --gpus.
+func (c *common) chosen(infos []gpu.Info) ([]gpu.Info, error) {
+	var out []gpu.Info
+	for part := range strings.SplitSeq(c.gpus, ",") {
+		i, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil {
+			return nil, usagef("--gpus %s: want device indexes such as 0,1", c.gpus)
+		}
+		if i < 0 || i >= len(infos) {
+			return nil, usagef("--gpus %s: there is no device %d: %s", c.gpus, i, indexes(infos))
+		}
+		out = append(out, infos[i])
+	}
+	if len(out) != c.ranks {
+		return nil, usagef("--gpus %s names %d devices for %d ranks: name one for each (0,0 shares device 0)", c.gpus,
+			len(out), c.ranks)
+	}
+	return out, nil
+}
+
+func indexes(infos []gpu.Info) string {
+	if len(infos) == 1 {
+		return "the only one is 0 (" + infos[0].Name + ")"
+	}
+	return fmt.Sprintf("there are 0 to %d", len(infos)-1)
+}
+
+// free says how much memory a device could give. Asking a GPU would mean to open it, so its whole memory stands in:
+// the worker that opens it looks again before it allocates.
+func free(i gpu.Info) (uint64, error) {
+	if i.Kind != host.Kind {
+		return i.Memory, nil
+	}
+	d, err := host.Driver().Open(i.UUID)
+	if err != nil {
+		return 0, err
+	}
+	return d.Free()
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/sweep"
+	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+)
+
+// diagnosis is what doctor finds.
+type diagnosis struct {
+	Version string       `json:"version"`
+	Host    record.Env   `json:"host"`
+	Memlock string       `json:"memlock"` // limit of locked memory: "unlimited" or bytes
+	Kinds   []kindReport `json:"devices"`
+	Paths   []pathReport `json:"paths"`
+}
+
+// kindReport is one kind of device: what there is, or why there is none.
+type kindReport struct {
+	Kind    string     `json:"kind"`
+	Devices []gpu.Info `json:"devices"`
+	Links   []linkInfo `json:"links,omitempty"`
+	Problem string     `json:"problem,omitempty"`
+}
+
+type linkInfo struct {
+	From int      `json:"from"`
+	To   int      `json:"to"`
+	Link gpu.Link `json:"link"`
+}
+
+// pathReport is one path or baseline on one kind of device.
+type pathReport struct {
+	Path    string `json:"path"`
+	Device  string `json:"device"`
+	Problem string `json:"problem,omitempty"`
+	Note    string `json:"note,omitempty"`
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use: "doctor", Short: "Say what this machine has, what is missing and why", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			d := diagnose()
+			switch format {
+			case "table":
+				return printDiagnosis(a.stdout, d)
+			case "json":
+				e := json.NewEncoder(a.stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(d)
+			}
+			return usagef("--format %s: use table or json", format)
+		},
+	}
+	c.Flags().StringVar(&format, "format", "table", "table or json")
+	return c
+}
+
+func diagnose() diagnosis {
+	d := diagnosis{Version: versionText(), Host: sweep.Host(), Memlock: memlock()}
+	for _, drv := range newDrivers() {
+		k := kindReport{Kind: drv.Kind(), Devices: []gpu.Info{}}
+		infos, err := drv.Devices()
+		if err != nil {
+			k.Problem = err.Error()
+		} else {
+			k.Devices = infos
+			k.Links = links(drv, infos)
+		}
+		d.Kinds = append(d.Kinds, k)
+		d.Paths = append(d.Paths, paths(k)...)
+	}
+	return d
+}
+
+func links(drv gpu.Driver, infos []gpu.Info) []linkInfo {
+	var out []linkInfo
+	for i := range infos {
+		for j := i + 1; j < len(infos); j++ {
+			out = append(out, linkInfo{From: i, To: j, Link: drv.Link(infos[i], infos[j])})
+		}
+	}
+	return out
+}
+
+// paths tells for every path whether it runs on that kind of device.
+func paths(k kindReport) []pathReport {
+	var out []pathReport
+	for _, arm := range []worker.Arm{newArm("ipc", struct{}{}), newArm("memcpy", struct{}{})} {
+		r := pathReport{Path: arm.Name, Device: k.Kind, Problem: k.Problem}
+		if len(k.Devices) > 0 {
+			pair := []gpu.Info{k.Devices[0], k.Devices[min(1, len(k.Devices)-1)]}
+			if t, err := newTransport(arm.Transport, arm.Options); err != nil {
+				r.Problem = err.Error()
+			} else if err := t.Probe(pair); err != nil {
+				r.Problem = err.Error()
+			}
+			if len(k.Devices) == 1 && k.Kind != "host" {
+				r.Note = "one GPU: both ranks would share it"
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func memlock() string {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
+		return err.Error()
+	}
+	if l.Cur == unix.RLIM_INFINITY {
+		return "unlimited"
+	}
+	return fmt.Sprintf("%d bytes", l.Cur)
+}
+
+func printDiagnosis(w io.Writer, d diagnosis) error {
+	h := d.Host
+	fmt.Fprintf(w, "p2pbench %s on %s, Linux %s, %s\n", d.Version, h.OS, h.Kernel, h.Arch)
+	fmt.Fprintf(w, "%s: %d CPUs, %d NUMA node(s), %.1f GiB memory, locked memory: %s\n\n", h.CPU.Model, h.CPU.Count,
+		h.CPU.NUMANodes, float64(h.MemoryB)/(1<<30), d.Memlock)
+	for _, k := range d.Kinds {
+		printKind(w, k)
+	}
+	fmt.Fprintln(w, "\npaths:")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, p := range d.Paths {
+		state := "ok"
+		switch {
+		case p.Problem != "":
+			state = "not here: " + p.Problem
+		case p.Note != "":
+			state += " (" + p.Note + ")"
+		}
+		fmt.Fprintf(t, "  %s\ton %s\t%s\n", p.Path, p.Device, state)
+	}
+	return t.Flush()
+}
+
+func printKind(w io.Writer, k kindReport) {
+	if k.Problem != "" {
+		fmt.Fprintf(w, "%s: none: %s\n", k.Kind, k.Problem)
+		return
+	}
+	for _, i := range k.Devices {
+		parts := []string{i.Name, i.UUID}
+		for _, s := range []string{i.PCI, i.Arch, i.Driver} {
+			if s != "" {
+				parts = append(parts, s)
+			}
+		}
+		fmt.Fprintf(w, "%s %d: %s, NUMA node %d, %.1f GiB\n", k.Kind, i.Index, strings.Join(parts, ", "), i.NUMA,
+			float64(i.Memory)/(1<<30))
+	}
+	for _, l := range k.Links {
+		fmt.Fprintf(w, "%s %d - %d: %s\n", k.Kind, l.From, l.To, linkText(l.Link))
+	}
+}
+
+func linkText(l gpu.Link) string {
+	text := l.Type
+	if l.Detail != "" {
+		text += " (" + l.Detail + ")"
+	}
+	if !l.Peer {
+		text += ", no peer access"
+	}
+	return text
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/fault"
+	"github.com/p2pbench/p2pbench/internal/report"
+	"github.com/p2pbench/p2pbench/internal/sweep"
+	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// common are the flags that every path command has.
+type common struct {
+	device      string
+	gpus        string
+	ranks       int
+	minBytes    string
+	maxBytes    string
+	stepFactor  uint64
+	stepBytes   string
+	sizes       string
+	sizeSweep   bool
+	offset      string
+	iters       int
+	warmup      int
+	duration    time.Duration
+	until       string
+	ops         string
+	bidir       bool
+	window      int
+	graph       int
+	vs          string
+	requireVs   bool
+	requirePath string
+	check       string
+	format      string
+	wide        bool
+	out         string
+	timeout     time.Duration
+	seed        uint64
+	pin         string
+	launcher    string
+	inject      string
+	quiet       bool
+
+	flags *pflag.FlagSet
+	sweep sweepRange
+}
+
+// sweepRange is a path's default sizes.
+type sweepRange struct {
+	lo, hi, factor uint64
+}
+
+func (c *common) register(f *pflag.FlagSet, r sweepRange) {
+	c.flags, c.sweep = f, r
+	span := fmt.Sprintf("%s to %s by %d", sweep.FormatSize(r.lo), sweep.FormatSize(r.hi), r.factor)
+	f.StringVar(&c.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
+	f.StringVar(&c.gpus, "gpus", "", "device `index` of each rank, such as 0,1; 0,0 shares one (default: one each)")
+	f.IntVar(&c.ranks, "ranks", 2, "number of processes")
+	f.BoolVar(&c.sizeSweep, "size-sweep", false, "the whole default sweep, "+span+" (this is the default)")
+	f.StringVar(&c.sizes, "sizes", "", "message `sizes`, such as 8,4K,1M (K M G are binary, KB MB GB decimal)")
+	f.StringVarP(&c.minBytes, "minbytes", "b", sweep.FormatSize(r.lo), "smallest message `size`")
+	f.StringVarP(&c.maxBytes, "maxbytes", "e", sweep.FormatSize(r.hi), "largest message `size`")
+	f.Uint64VarP(&c.stepFactor, "stepfactor", "f", r.factor, "next size = this × size")
+	f.StringVarP(&c.stepBytes, "stepbytes", "i", "", "next size = size + this many `bytes`")
+	f.StringVar(&c.offset, "offset", "0", "`bytes` from the start of the allocation to the message")
+	f.IntVarP(&c.iters, "iters", "n", 0, "samples per cell (default: 10 to 1000 by size)")
+	f.IntVarP(&c.warmup, "warmup", "w", -1, "iterations before the samples (default: 2 to 50 by iterations)")
+	f.DurationVarP(&c.duration, "duration", "D", 0, "measure each cell this long instead of a number of iterations")
+	f.StringVar(&c.until, "until", "", "stop a cell when its median is known so well: `ci=1%` (95 % interval, ±)")
+	f.StringVar(&c.ops, "op", "latency,stream", "operations: latency, stream, bidir, pingpong")
+	f.BoolVar(&c.bidir, "bidir", false, "measure bidir too")
+	f.IntVar(&c.window, "window", 0, "messages in flight in stream and bidir (default 8, fewer when they are large)")
+	f.IntVarP(&c.graph, "cudagraph", "G", 0, "1: start each window's copies as one CUDA graph")
+	f.StringVar(&c.vs, "vs", "", "`baselines` measured in the same run, interleaved: "+strings.Join(baselines, ", "))
+	f.BoolVar(&c.requireVs, "require-vs", false, "fail when a baseline cannot run instead of printing n/a")
+	f.StringVar(&c.requirePath, "require-path", "", "fail unless this `path` is the one that runs")
+	f.StringVarP(&c.check, "check", "c", "full", "payload check: full, sample or off (1 and 0 mean full and off)")
+	f.StringVar(&c.format, "format", "table", strings.Join(report.Formats, ", "))
+	f.BoolVar(&c.wide, "wide", false, "all columns of the table")
+	f.StringVar(&c.out, "out", "", "write the complete result, samples included, to this JSON `file`")
+	f.DurationVarP(&c.timeout, "timeout", "T", time.Minute, "give up after this long without progress")
+	f.Uint64Var(&c.seed, "seed", 1, "seed of the payloads")
+	f.StringVar(&c.pin, "pin", "auto", "auto: pin each rank near its device before it allocates; off")
+	f.StringVar(&c.launcher, "launcher", "", "`command` to put before each worker's, such as an emulator or a profiler")
+	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message")
+	f.BoolVarP(&c.quiet, "quiet", "q", false, "nothing on stderr but errors")
+	_ = f.MarkHidden("inject") // exists: registered above
+}
+
+// target is where a run takes place: the driver and every rank's device.
+type target struct {
+	driver gpu.Driver
+	ranks  []gpu.Info
+	notes  []string
+}
+
+// spec reads the flags. Nothing has been started yet; every error is the user's to mend.
+func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
+	t, err := c.target()
+	if err != nil {
+		return sweep.Spec{}, t, err
+	}
+	s := sweep.Spec{Subject: subject, Devices: t.ranks, Iters: c.iters, Warmup: c.warmup, Window: c.window,
+		Duration: c.duration, Seed: c.seed, Graph: c.graph == 1}
+	steps := []func(*sweep.Spec) error{c.checkValues, c.readSizes, c.readOps, c.readUntil, c.readBaselines}
+	for _, step := range steps {
+		if err := step(&s); err != nil {
+			return sweep.Spec{}, t, err
+		}
+	}
+	return s, t, nil
+}
+
+func (c *common) checkValues(s *sweep.Spec) error {
+	switch c.check {
+	case "1":
+		c.check = "full"
+	case "0":
+		c.check = "off"
+	}
+	checks := []string{"full", "sample", "off"}
+	switch {
+	case !slices.Contains(checks, c.check):
+		return usagef("--check %s: use full, sample or off", c.check)
+	case c.flags.Changed("iters") && c.iters < 1:
+		return usagef("--iters %d: want at least 1", c.iters)
+	case c.flags.Changed("warmup") && c.warmup < 0:
+		return usagef("--warmup %d: want 0 or more", c.warmup)
+	case c.flags.Changed("window") && c.window < 1:
+		return usagef("--window %d: want at least 1", c.window)
+	case c.flags.Changed("duration") && c.duration <= 0:
+		return usagef("--duration %v: want more than 0, such as 2s", c.duration)
+	case c.timeout < time.Second:
+		return usagef("--timeout %v: want at least 1s", c.timeout)
+	case c.graph != 0 && c.graph != 1:
+		return usagef("--cudagraph %d: want 0 (off) or 1 (one graph per window)", c.graph)
+	case c.pin != "auto" && c.pin != "off":
+		return usagef("--pin %s: use auto or off", c.pin)
+	case !slices.Contains(report.Formats, c.format):
+		return usagef("--format %s: use one of %s", c.format, strings.Join(report.Formats, ", "))
+	case c.graph == 1 && s.Devices[0].Kind == "host":
+		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
+	}
+	if c.inject != "" {
+		if _, err := fault.Parse(c.inject); err != nil {
+			return usageError{err}
+		}
+	}
+	s.Check = transport.Check(c.check)
+	return nil
+}
+
+func (c *common) readSizes(s *sweep.Spec) (err error) {
+	if s.Offset, err = sweep.ParseSize(c.offset); err != nil {
+		return usagef("--offset: %w", err)
+	}
+	if c.sizes != "" {
+		if c.sizeSweep || c.rangeChanged() {
+			return usagef("--sizes lists the sizes: leave out --size-sweep, -b, -e, -f and -i")
+		}
+		if s.Sizes, err = sweep.ParseSizes(c.sizes); err != nil {
+			return usagef("--sizes: %w", err)
+		}
+		return nil
+	}
+	if c.sizeSweep && c.rangeChanged() {
+		return usagef("--size-sweep is the whole default sweep: leave it out to use -b, -e, -f and -i")
+	}
+	return c.readRange(s)
+}
+
+func (c *common) rangeChanged() bool {
+	return slices.ContainsFunc([]string{"minbytes", "maxbytes", "stepfactor", "stepbytes"}, c.flags.Changed)
+}
+
+func (c *common) readRange(s *sweep.Spec) error {
+	lo, err := sweep.ParseSize(c.minBytes)
+	if err != nil {
+		return usagef("--minbytes: %w", err)
+	}
+	hi, err := sweep.ParseSize(c.maxBytes)
+	if err != nil {
+		return usagef("--maxbytes: %w", err)
+	}
+	var step uint64
+	if c.stepBytes != "" {
+		if c.flags.Changed("stepfactor") {
+			return usagef("--stepfactor and --stepbytes: give one of them")
+		}
+		if step, err = sweep.ParseSize(c.stepBytes); err != nil {
+			return usagef("--stepbytes: %w", err)
+		}
+		if step == 0 {
+			return usagef("--stepbytes 0: want at least 1")
+		}
+	}
+	if s.Sizes, err = sweep.Range(lo, hi, c.stepFactor, step); err != nil {
+		return usagef("--minbytes, --maxbytes: %w", err)
+	}
+	return nil
+}
+
+func (c *common) readOps(s *sweep.Spec) error {
+	for name := range strings.SplitSeq(c.ops, ",") {
+		op := transport.Op(strings.TrimSpace(name))
+		if !slices.Contains(transport.Ops, op) {
+			return usagef("--op %s: use some of latency, stream, bidir, pingpong", name)
+		}
+		if !slices.Contains(s.Ops, op) {
+			s.Ops = append(s.Ops, op)
+		}
+	}
+	if c.bidir && !slices.Contains(s.Ops, transport.OpBidir) {
+		s.Ops = append(s.Ops, transport.OpBidir)
+	}
+	return nil
+}
+
+func (c *common) readUntil(s *sweep.Spec) error {
+	if c.until == "" {
+		return nil
+	}
+	value, isCI := strings.CutPrefix(c.until, "ci=")
+	percent, isPercent := strings.CutSuffix(value, "%")
+	f, err := strconv.ParseFloat(percent, 64)
+	if !isCI || !isPercent || err != nil || f <= 0 || f >= 100 {
+		return usagef("--until %s: want ci=P%% with P above 0 and below 100, such as ci=1%%", c.until)
+	}
+	s.Until = f / 100
+	return nil
+}
+
+func (c *common) readBaselines(s *sweep.Spec) error {
+	if c.vs == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(c.vs, ",") {
+		arm, err := baseline(strings.TrimSpace(name), s.Devices[0].Kind)
+		if err != nil {
+			return err
+		}
+		t, err := newTransport(arm.Transport, arm.Options)
+		if err != nil {
+			return err
+		}
+		if err := t.Probe(s.Devices); err != nil {
+			if c.requireVs {
+				return fmt.Errorf("--require-vs: %w", err)
+			}
+			s.Missing = append(s.Missing, sweep.Missing{Name: arm.Name, Why: err.Error()})
+			continue
+		}
+		s.Baselines = append(s.Baselines, arm)
+	}
+	return nil
+}
+
+// launcherArgs splits the launcher's command line at spaces.
+func (c *common) launcherArgs() []string { return strings.Fields(c.launcher) }
+
+// terminal reports whether f is one.
+func terminal(f any) bool {
+	file, ok := f.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := file.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,145 @@
+// Command p2pbench measures point-to-point transfer between GPUs, or between processes in CPU memory, over every
+// path the machine has, and prints what each one costs.
+//
+// It runs one process per GPU (this binary again, with the hidden subcommand worker) and shows one table for the run:
+//
+//	p2pbench ipc --size-sweep --vs memcpy
+//
+// See `p2pbench help` and docs/.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/sweep"
+	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+)
+
+// Exit codes, the same for every subcommand.
+const (
+	exitOK        = 0
+	exitUsage     = 2 // bad flags, or something this machine cannot do
+	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed
+	exitLost      = 4 // hang, crash or lost peer
+	exitCorrupt   = 5
+	exitInterrupt = 130 // SIGINT
+	exitTerminate = 143 // SIGTERM
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == "worker" {
+		os.Exit(worker.Serve(factory()))
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// app is what every subcommand writes to, and when the process began.
+type app struct {
+	stdout, stderr io.Writer
+	began          time.Time
+}
+
+// run is the whole command: arguments in, exit code out.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, caught := interruptible()
+	a := &app{stdout: stdout, stderr: stderr, began: time.Now()}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	code := exitCode(err, caught())
+	if code == exitInterrupt || code == exitTerminate {
+		err = errors.New("interrupted")
+	}
+	fmt.Fprintf(stderr, "p2pbench: %v\n", err)
+	return code
+}
+
+// interruptible is a context that SIGINT and SIGTERM end; caught tells which of them did. A second signal kills.
+func interruptible() (ctx context.Context, caught func() os.Signal) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+	var sig os.Signal
+	go func() {
+		sig = <-ch
+		signal.Stop(ch)
+		cancel(errInterrupted)
+	}()
+	return ctx, func() os.Signal {
+		if context.Cause(ctx) == errInterrupted { //nolint:errorlint // the very value
+			return sig
+		}
+		return nil
+	}
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// usageError is a request that cannot be carried out as it was written.
+type usageError struct{ error }
+
+func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func exitCode(err error, sig os.Signal) int {
+	var usage usageError
+	switch {
+	case sig == syscall.SIGTERM:
+		return exitTerminate
+	case sig != nil:
+		return exitInterrupt
+	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
+		return exitUsage
+	case errors.Is(err, sweep.ErrInvalid):
+		return exitInvalid
+	case errors.Is(err, worker.ErrCorrupt):
+		return exitCorrupt
+	case errors.Is(err, worker.ErrHang), errors.Is(err, worker.ErrCrash), errors.Is(err, worker.ErrFailed):
+		return exitLost
+	}
+	return exitUsage // cobra's own complaints
+}
+
+const longHelp = `p2pbench measures point-to-point transfer between GPUs, or between processes in CPU
+memory, over every path the machine has, and prints what each one costs.
+
+Exit codes: 0 ok; 2 wrong flags, or not possible on this machine; 3 measured but
+invalid (throttled, fell back); 4 hang, crash or lost peer; 5 data corruption;
+130, 143 interrupted.`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "p2pbench", Short: "Measure point-to-point transfer between GPUs and hosts", Long: longHelp,
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(a.ipcCommand(), a.planCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(),
+		workerCommand())
+	return root
+}
+
+// workerCommand only explains itself: main takes the real worker's way before flags are read.
+func workerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "worker", Hidden: true, Short: "Run one rank (started by p2pbench itself)",
+		RunE: func(*cobra.Command, []string) error { return usagef("worker: started by p2pbench itself, not by hand") },
+	}
+}

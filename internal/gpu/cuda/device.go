@@ -1,0 +1,131 @@
+package cuda
+
+/*
+#include <stdlib.h>
+#include "engine.h"
+#include "memory.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/kernel"
+)
+
+var errClosed = errors.New("cuda: the device is closed")
+
+// Device is an opened GPU.
+type Device struct {
+	driver *Driver // nil until the driver knows it
+	info   gpu.Info
+	image  kernel.Image
+
+	mu    sync.Mutex
+	c     *C.struct_cuda_device // nil once closed
+	parts []io.Closer           // open buffers and engines, oldest first
+}
+
+func openDevice(info gpu.Info) (*Device, error) {
+	image, err := kernel.Pick(info.Arch)
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %s: %w", info.UUID, err)
+	}
+	if v := driverVersion(); v < image.MinDriver {
+		return nil, unsupported("%s: kernels for %s need a driver for CUDA %s, this one is for %s: update the NVIDIA driver",
+			info.UUID, image.Target, cudaVersion(image.MinDriver), cudaVersion(v))
+	}
+	ptx := C.CString(image.PTX)
+	defer C.free(unsafe.Pointer(ptx))
+	const logBytes = 8 << 10
+	log := (*C.char)(C.calloc(1, logBytes))
+	defer C.free(unsafe.Pointer(log))
+	bulk := C.int(0)
+	if image.Has(kernel.CopyBulk) {
+		bulk = 1
+	}
+	d := &Device{info: info, image: image}
+	var e C.struct_p2p_error
+	C.cuda_device_open(C.int(info.Index), ptx, bulk, &d.c, log, logBytes, &e)
+	if err := failure("open "+info.UUID, &e); err != nil {
+		if text := strings.TrimSpace(C.GoString(log)); text != "" {
+			err = fmt.Errorf("%w: the driver's compiler says: %s", err, text)
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// join lets two opened devices reach each other's memory, where the machine can.
+func (d *Device) join(other *Device) error {
+	var e C.struct_p2p_error
+	C.cuda_device_peers(d.c, other.c, &e)
+	return failure(fmt.Sprintf("join %s and %s", d.info.UUID, other.info.UUID), &e)
+}
+
+// Info is the device's description, as Devices gave it when the device was opened.
+func (d *Device) Info() gpu.Info { return d.info }
+
+// Free says how many bytes Alloc could still hand out.
+func (d *Device) Free() (uint64, error) {
+	if d.c == nil {
+		return 0, errClosed
+	}
+	var free, total C.size_t
+	var e C.struct_p2p_error
+	C.cuda_device_memory(d.c, &free, &total, &e)
+	return uint64(free), failure("free memory", &e)
+}
+
+// Handles lists what Alloc can make exportable: legacy handles, and file descriptors where the driver has them.
+func (d *Device) Handles() []gpu.HandleKind {
+	kinds := []gpu.HandleKind{gpu.HandleLegacy}
+	if d.c != nil && d.c.vmm != 0 {
+		kinds = append(kinds, gpu.HandleVMM)
+	}
+	return kinds
+}
+
+// keep notes an open buffer or engine; drop forgets it and reports whether it was noted.
+func (d *Device) keep(part io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parts = append(d.parts, part)
+}
+
+func (d *Device) drop(part io.Closer) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.Index(d.parts, part)
+	if i < 0 {
+		return false
+	}
+	d.parts = slices.Delete(d.parts, i, i+1)
+	return true
+}
+
+// Close releases the device, and before it whatever buffers and engines are still open, the youngest first. A second
+// Close does nothing.
+func (d *Device) Close() error {
+	if d.c == nil {
+		return nil
+	}
+	if d.driver != nil {
+		d.driver.forget(d)
+	}
+	var errs []error
+	for _, part := range slices.Backward(slices.Clone(d.parts)) {
+		errs = append(errs, part.Close())
+	}
+	var e C.struct_p2p_error
+	C.cuda_device_close(d.c, &e)
+	d.c = nil
+	return errors.Join(append(errs, failure("close "+d.info.UUID, &e))...)
+}

@@ -1,0 +1,293 @@
+#include "engine.h"
+
+#include <stdlib.h>
+
+/* Shapes of the launches; a copy's grid grows with its size, since a small one pays for every block. */
+enum {
+	SM_THREADS = 512,
+	SM_BYTES = 8 << 10, /* per block, up to one block per SM: a 16-byte access per thread */
+	BULK_THREADS = 32,
+	BULK_BYTES = 16 << 10, /* per block: a stage */
+	BULK_CTAS = 32,        /* 8 fill the link to a peer; more help inside the GPU */
+	PAYLOAD_BYTES = 32 << 10,
+	PAYLOAD_CTAS_PER_SM = 4,
+};
+
+/* How often wait asks before it starts to look at the clock and the abort flag. */
+#define FAST_POLLS 2000
+
+/* Longest wait where there is no caller yet who could give a deadline: the engine trying itself out. */
+#define OWN_TIMEOUT_NS 60000000000u
+
+/* As p2p_check fills it, see internal/gpu/kernel/src/check.cu. */
+struct found {
+	uint64_t count, first;
+};
+
+/* Pinned host memory: what a check starts from, what it found, and the byte it found wrong. */
+struct host_page {
+	struct found start, found;
+	uint8_t got;
+};
+
+/* The engine's piece of device memory. */
+enum { SCRATCH_FOUND = 0, SCRATCH_SRC = 256, SCRATCH_DST = 4096, SCRATCH_BYTES = 8192 };
+
+struct engine {
+	struct p2p_engine table; /* first: the table's address is the engine's */
+	struct cuda_device *device;
+	int kind;
+	unsigned max_ctas;
+	void *stream;
+	void *recorded; /* the executable graph, NULL if nothing was recorded */
+	uint64_t scratch;
+	struct host_page *host;
+	struct p2p_ctx own; /* for waits whose caller has no context */
+	struct p2p_progress own_progress;
+};
+
+static int engine_bind(void *self, struct p2p_error *e) { return cuda_device_bind(((struct engine *)self)->device, e); }
+
+static unsigned grid(size_t n, size_t per_cta, unsigned most) {
+	size_t ctas = n / per_cta + (n % per_cta != 0);
+	return ctas < 1 ? 1 : ctas > most ? most : (unsigned)ctas;
+}
+
+static int launch(struct engine *g, const char *what, void *kernel, unsigned ctas, unsigned threads, unsigned shared,
+		  void **params, struct p2p_error *e) {
+	return cuda_ok(e, what, cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, shared, g->stream, params, NULL));
+}
+
+/* ---- copy ----------------------------------------------------------------------------------------------------- */
+
+static int copy_ce(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct engine *g = self;
+	if (n == 0)
+		return P2P_OK;
+	return cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)dst, (uintptr_t)src, n, g->stream));
+}
+
+static int copy_sm(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct engine *g = self;
+	unsigned most = g->max_ctas ? g->max_ctas : (unsigned)g->device->sms;
+	uint64_t to = (uintptr_t)dst, from = (uintptr_t)src, bytes = n;
+	void *params[] = {&to, &from, &bytes};
+	if (n == 0)
+		return P2P_OK;
+	return launch(g, "cuLaunchKernel p2p_copy", g->device->copy, grid(n, SM_BYTES, most), SM_THREADS, 0, params, e);
+}
+
+/* Bulk copies move whole multiples of 16 bytes: addresses that differ modulo 16 are left to loads and stores. */
+static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct engine *g = self;
+	unsigned most = g->max_ctas ? g->max_ctas : BULK_CTAS;
+	uint64_t to = (uintptr_t)dst, from = (uintptr_t)src, bytes = n;
+	void *params[] = {&to, &from, &bytes};
+	if (n == 0)
+		return P2P_OK;
+	if ((to ^ from) % 16)
+		return copy_sm(self, dst, src, n, e);
+	return launch(g, "cuLaunchKernel p2p_copy_bulk", g->device->bulk, grid(n, BULK_BYTES, most), BULK_THREADS,
+		      CUDA_BULK_SHARED, params, e);
+}
+
+/* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
+static int engine_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
+	struct engine *g = self;
+	struct p2p_wait w = {0, 0};
+	int fast = c->yield ? 0 : FAST_POLLS, native;
+	while ((native = cuStreamQuery(g->stream)) == CUDA_NOT_READY) {
+		if (fast-- > 0)
+			continue;
+		fast = 0;
+		int rc = p2p_wait_step(c, &w, P2P_WAIT_COPY, 1, 0, e);
+		if (rc)
+			return rc;
+	}
+	if (w.steps)
+		atomic_store_explicit(&c->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
+	return cuda_ok(e, "cuStreamQuery", native);
+}
+
+/* ---- payload -------------------------------------------------------------------------------------------------- */
+
+static unsigned payload_grid(const struct engine *g, size_t n) {
+	return grid(n, PAYLOAD_BYTES, (unsigned)g->device->sms * PAYLOAD_CTAS_PER_SM);
+}
+
+static int engine_fill(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+	struct engine *g = self;
+	uint64_t at = (uintptr_t)p, bytes = n;
+	void *params[] = {&at, &bytes, &key, &step};
+	if (n == 0)
+		return P2P_OK;
+	return launch(g, "cuLaunchKernel p2p_fill", g->device->fill, payload_grid(g, n), SM_THREADS, 0, params, e);
+}
+
+static int read_back(struct engine *g, const struct p2p_ctx *c, void *to, uint64_t from, size_t n, struct p2p_error *e) {
+	int rc = cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)to, from, n, g->stream));
+	return rc ? rc : engine_wait(g, c, e);
+}
+
+static int engine_check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
+			struct p2p_mismatch *m, struct p2p_error *e) {
+	struct engine *g = self;
+	uint64_t at = (uintptr_t)p, bytes = n, found = g->scratch + SCRATCH_FOUND;
+	void *params[] = {&at, &bytes, &key, &step, &found};
+	int rc;
+	memset(m, 0, sizeof *m);
+	if (n == 0)
+		return P2P_OK;
+	rc = cuda_ok(e, "cuMemcpyAsync",
+		     cuMemcpyAsync(found, (uintptr_t)&g->host->start, sizeof(struct found), g->stream));
+	if (rc ||
+	    (rc = launch(g, "cuLaunchKernel p2p_check", g->device->check, payload_grid(g, n), SM_THREADS, 0, params,
+			 e)) ||
+	    (rc = read_back(g, c, &g->host->found, found, sizeof(struct found), e)))
+		return rc;
+	m->count = g->host->found.count;
+	if (m->count == 0)
+		return P2P_OK;
+	m->offset = g->host->found.first;
+	if ((rc = read_back(g, c, &g->host->got, at + m->offset, 1, e)))
+		return rc;
+	m->expected = p2p_payload_byte(key, m->offset);
+	m->got = g->host->got;
+	return P2P_OK;
+}
+
+/* ---- recording ------------------------------------------------------------------------------------------------ */
+
+static int record_begin(void *self, struct p2p_error *e) {
+	struct engine *g = self;
+	return cuda_ok(e, "cuStreamBeginCapture_v2", cuStreamBeginCapture_v2(g->stream, CUDA_CAPTURE_THREAD_LOCAL));
+}
+
+static int forget(struct engine *g, struct p2p_error *e) {
+	void *old = g->recorded;
+	g->recorded = NULL;
+	return old ? cuda_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old)) : P2P_OK;
+}
+
+static int record_end(void *self, struct p2p_error *e) {
+	struct engine *g = self;
+	void *graph = NULL, *exec = NULL;
+	struct p2p_error later;
+	int rc = cuda_ok(e, "cuStreamEndCapture", cuStreamEndCapture(g->stream, &graph));
+	if (rc)
+		return rc;
+	rc = cuda_ok(e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&exec, graph, 0));
+	int last = cuda_ok(rc ? &later : e, "cuGraphDestroy", cuGraphDestroy(graph));
+	if (rc)
+		return rc;
+	rc = forget(g, e);
+	g->recorded = exec;
+	return rc ? rc : last;
+}
+
+static int launch_recorded(void *self, struct p2p_error *e) {
+	struct engine *g = self;
+	if (!g->recorded)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "launch: nothing was recorded");
+	return cuda_ok(e, "cuGraphLaunch", cuGraphLaunch(g->recorded, g->stream));
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------------- */
+
+static void set_table(struct engine *g) {
+	static int (*const copies[])(void *, void *, const void *, size_t, struct p2p_error *) = {
+		[CUDA_ENGINE_CE] = copy_ce,
+		[CUDA_ENGINE_SM] = copy_sm,
+		[CUDA_ENGINE_BULK] = copy_bulk,
+	};
+	g->table = (struct p2p_engine){
+		.abi = P2P_ABI,
+		.async = 1,
+		.self = g,
+		.bind = engine_bind,
+		.copy = copies[g->kind],
+		.wait = engine_wait,
+		.fill = engine_fill,
+		.check = engine_check,
+		.record_begin = record_begin,
+		.record_end = record_end,
+		.launch = launch_recorded,
+	};
+	g->own.progress = &g->own_progress;
+	g->own.timeout_ns = OWN_TIMEOUT_NS;
+}
+
+static int allocate(struct engine *g, struct p2p_error *e) {
+	int rc = engine_bind(g, e);
+	if (rc || (rc = cuda_ok(e, "cuStreamCreate", cuStreamCreate(&g->stream, CUDA_STREAM_NON_BLOCKING))) ||
+	    (rc = cuda_ok(e, "cuMemAlloc_v2", cuMemAlloc_v2(&g->scratch, SCRATCH_BYTES))))
+		return rc;
+	void *host;
+	if ((rc = cuda_ok(e, "cuMemHostAlloc", cuMemHostAlloc(&host, sizeof *g->host, 0))))
+		return rc;
+	g->host = host;
+	g->host->start = (struct found){0, UINT64_MAX};
+	return P2P_OK;
+}
+
+/* Moves a few bytes to an address `skew` bytes off and looks at them. */
+static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
+	void *src = (void *)(uintptr_t)(g->scratch + SCRATCH_SRC);
+	void *dst = (void *)(uintptr_t)(g->scratch + SCRATCH_DST + skew);
+	const size_t n = 2003;
+	const uint64_t key = p2p_payload_key(1, n, skew, 0);
+	struct p2p_mismatch m;
+	int rc = engine_fill(g, src, n, key, 0, e);
+	if (rc || (rc = g->table.copy(g, dst, src, n, e)) || (rc = engine_check(g, &g->own, dst, n, key, 0, &m, e)))
+		return rc;
+	if (m.count == 0)
+		return P2P_OK;
+	p2p_fail(e, P2P_ERR_CORRUPT, 0, "");
+	snprintf(e->text, sizeof e->text,
+		 "first copy of %zu bytes came out wrong: offset %llu expected 0x%02x, got 0x%02x (%llu bytes wrong)",
+		 n, (unsigned long long)m.offset, m.expected, m.got, (unsigned long long)m.count);
+	return P2P_ERR_CORRUPT;
+}
+
+int cuda_engine_open(struct cuda_device *d, int kind, unsigned max_ctas, struct p2p_engine **out, struct p2p_error *e) {
+	struct engine *g = calloc(1, sizeof *g);
+	struct p2p_error ignored;
+	if (!g)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
+	g->device = d;
+	g->kind = kind;
+	g->max_ctas = max_ctas;
+	set_table(g);
+	int rc = allocate(g, e);
+	if (!rc)
+		rc = try_out(g, 0, e);
+	if (!rc)
+		rc = try_out(g, 1, e);
+	if (rc) {
+		cuda_engine_close(&g->table, &ignored);
+		return rc;
+	}
+	*out = &g->table;
+	return P2P_OK;
+}
+
+/* Notes the first failure. */
+static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
+	if (*rc == P2P_OK)
+		*rc = cuda_ok(e, what, native);
+}
+
+int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
+	struct engine *g = (struct engine *)table;
+	int rc = engine_bind(g, e);
+	if (g->recorded)
+		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(g->recorded));
+	if (g->stream)
+		closing(&rc, e, "cuStreamDestroy_v2", cuStreamDestroy_v2(g->stream));
+	if (g->scratch)
+		closing(&rc, e, "cuMemFree_v2", cuMemFree_v2(g->scratch));
+	if (g->host)
+		closing(&rc, e, "cuMemFreeHost", cuMemFreeHost(g->host));
+	free(g);
+	return rc;
+}

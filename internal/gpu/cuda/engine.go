@@ -1,0 +1,99 @@
+package cuda
+
+/*
+#include "engine.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/kernel"
+)
+
+// Engine is one way of copying on a GPU, with a stream of its own.
+type Engine struct {
+	dev   *Device
+	name  string
+	table *abi.Engine // nil once closed
+}
+
+var engineKinds = map[string]C.int{"ce": C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK}
+
+// Engines names the engines this GPU has; "sm" and "bulk" also go by "sm:N", with at most N thread blocks.
+func (d *Device) Engines() []string {
+	names := []string{"ce", "sm"}
+	if d.image.Has(kernel.CopyBulk) {
+		names = append(names, "bulk")
+	}
+	return names
+}
+
+// parseEngine splits "sm:8" into the engine and its limit, 0 if there is none.
+func parseEngine(name string, known []string) (string, uint32, error) {
+	if name == "auto" || name == "" {
+		return known[0], 0, nil
+	}
+	base, limit, limited := strings.Cut(name, ":")
+	ok := false
+	for _, k := range known {
+		ok = ok || k == base
+	}
+	if !ok {
+		return "", 0, gpu.UnknownEngine("cuda", name, known)
+	}
+	if !limited {
+		return base, 0, nil
+	}
+	n, err := strconv.ParseUint(limit, 10, 16)
+	if err != nil || n == 0 || base == "ce" {
+		return "", 0, fmt.Errorf("cuda: engine %q: a limit is a number of thread blocks after sm or bulk, like sm:8: %w",
+			name, gpu.ErrUnsupported)
+	}
+	return base, uint32(n), nil
+}
+
+// Engine opens an engine and tries it out on a few bytes.
+func (d *Device) Engine(name string) (gpu.Engine, error) {
+	if d.c == nil {
+		return nil, errClosed
+	}
+	base, limit, err := parseEngine(name, d.Engines())
+	if err != nil {
+		return nil, err
+	}
+	if limit == 0 {
+		name = base
+	}
+	var c *C.struct_p2p_engine
+	var e C.struct_p2p_error
+	C.cuda_engine_open(d.c, engineKinds[base], C.unsigned(limit), &c, &e)
+	if err := failure("engine "+name, &e); err != nil {
+		return nil, err
+	}
+	g := &Engine{dev: d, name: name, table: abi.EngineAt(unsafe.Pointer(c))}
+	d.keep(g)
+	return g, nil
+}
+
+// Name is the name it was opened by; "auto" became a name of its own.
+func (g *Engine) Name() string { return g.name }
+
+// Table is the engine for timed loops.
+func (g *Engine) Table() *abi.Engine { return g.table }
+
+// Close releases the engine. A second Close does nothing.
+func (g *Engine) Close() error {
+	if !g.dev.drop(g) {
+		return nil
+	}
+	var e C.struct_p2p_error
+	C.cuda_engine_close((*C.struct_p2p_engine)(g.table.Pointer()), &e)
+	g.table = nil
+	return failure("close engine "+g.name, &e)
+}

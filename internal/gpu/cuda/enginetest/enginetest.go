@@ -1,0 +1,72 @@
+// Package enginetest drives an engine table from Go in ways that tests and benchmarks want and that the abi package
+// does not offer: several copies before a wait, and recording.
+package enginetest
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#include "zz_p2p.h"
+
+static int start(struct p2p_engine *g, uintptr_t dst, uintptr_t src, size_t n, size_t stride, int count,
+		 struct p2p_error *e) {
+	int rc = P2P_OK;
+	for (int i = 0; i < count && !rc; i++)
+		rc = g->copy(g->self, (void *)(dst + i * stride), (const void *)(src + i * stride), n, e);
+	return rc;
+}
+
+static int window(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t dst, uintptr_t src, size_t n, size_t stride,
+		  int count, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	if (rc || (rc = start(g, dst, src, n, stride, count, e)))
+		return rc;
+	return g->wait(g->self, c, e);
+}
+
+static int record(struct p2p_engine *g, uintptr_t dst, uintptr_t src, size_t n, size_t stride, int count,
+		  struct p2p_error *e) {
+	struct p2p_error later;
+	int rc = g->bind(g->self, e);
+	if (rc || (rc = g->record_begin(g->self, e)))
+		return rc;
+	rc = start(g, dst, src, n, stride, count, e);
+	int last = g->record_end(g->self, rc ? &later : e);
+	return rc ? rc : last;
+}
+
+static int launch(struct p2p_engine *g, const struct p2p_ctx *c, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	if (rc || (rc = g->launch(g->self, e)))
+		return rc;
+	return g->wait(g->self, c, e);
+}
+*/
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Window starts count copies of n bytes, stride bytes apart, and waits for them.
+func Window(g *abi.Engine, x *abi.Ctx, dst, src uintptr, n, stride uint64, count int) error {
+	var e C.struct_p2p_error
+	C.window((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), C.uintptr_t(dst), C.uintptr_t(src),
+		C.size_t(n), C.size_t(stride), C.int(count), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Record records such a window in place of what was recorded before; nothing is copied.
+func Record(g *abi.Engine, dst, src uintptr, n, stride uint64, count int) error {
+	var e C.struct_p2p_error
+	C.record((*C.struct_p2p_engine)(g.Pointer()), C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), C.size_t(stride),
+		C.int(count), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Launch starts what was recorded and waits for it.
+func Launch(g *abi.Engine, x *abi.Ctx) error {
+	var e C.struct_p2p_error
+	C.launch((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}

@@ -1,0 +1,156 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
+)
+
+// failing makes one function of the fake driver fail while f runs.
+func failing(t *testing.T, name string, code int, f func() error) error {
+	t.Helper()
+	// The fake keeps the current context of the thread when binding is what fails.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	t.Setenv("FAKE_FAIL", fmt.Sprintf("%s:%d", name, code))
+	err := f()
+	if err := os.Unsetenv("FAKE_FAIL"); err != nil {
+		t.Fatal(err)
+	}
+	return err
+}
+
+// Whatever fails is named, and nothing stays behind: fake.on looks.
+func TestFakeFailures(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		r := newRig(t, New(), 0)
+		b := r.alloc(1 << 20)
+		v, err := r.dev.Alloc(1<<20, gpu.HandleVMM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing := func(c interface{ Close() error }, err error) error {
+			if err == nil {
+				check(t, c.Close())
+			}
+			return err
+		}
+		openDevice := func() error { d, err := New().Open(fakeUUID1); return closing(d, err) }
+		openEngine := func() error { g, err := r.dev.Engine("bulk"); return closing(g, err) }
+		vmm := func() error { b, err := r.dev.Alloc(1, gpu.HandleVMM); return closing(b, err) }
+		legacy := func() error { b, err := r.dev.Alloc(1, gpu.HandleLegacy); return closing(b, err) }
+		record := func() error { return enginetest.Record(r.ce, b.Addr(), b.Addr()+512, 100, 128, 2) }
+		launch := func() error { return enginetest.Launch(r.ce, r.ctx) }
+		check(t, record())
+		for _, c := range []struct {
+			function string
+			do       func() error
+		}{
+			{"cuDeviceGetCount", openDevice}, {"cuDeviceGet", openDevice}, {"cuDeviceGetAttribute", openDevice},
+			{"cuDevicePrimaryCtxRetain", openDevice}, {"cuCtxSetCurrent", openDevice}, {"cuModuleLoadDataEx", openDevice},
+			{"cuModuleGetFunction", openDevice}, {"cuFuncSetAttribute", openDevice},
+			{"cuStreamCreate", openEngine}, {"cuMemAlloc_v2", openEngine}, {"cuMemHostAlloc", openEngine},
+			{"cuLaunchKernel", openEngine}, {"cuMemcpyAsync", openEngine}, {"cuStreamQuery", openEngine},
+			{"cuMemGetInfo_v2", legacy}, {"cuMemAlloc_v2", legacy},
+			{"cuMemCreate", vmm}, {"cuMemAddressReserve", vmm}, {"cuMemMap", vmm}, {"cuMemSetAccess", vmm},
+			{"cuIpcGetMemHandle", func() error { _, err := b.Export(); return err }},
+			{"cuMemExportToShareableHandle", func() error { _, err := v.Export(); return err }},
+			{"cuStreamBeginCapture_v2", record}, {"cuGraphInstantiateWithFlags", record}, {"cuGraphLaunch", launch},
+			{"cuCtxSetCurrent", launch},
+		} {
+			err := failing(t, c.function, 2, c.do)
+			if c.function == "cuDeviceGetCount" {
+				refused(t, err, "no device")
+				continue
+			}
+			reports(t, err, c.function, "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory")
+			check(t, c.do())
+		}
+		err = failing(t, "cuIpcGetMemHandle", 801, func() error { _, err := b.Export(); return err })
+		refused(t, err, "cuIpcGetMemHandle")
+	})
+}
+
+// Close in any order, twice, and with things still open.
+func TestFakeClose(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		drv := New()
+		dev, err := drv.Open(fakeUUID0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var parts []interface{ Close() error }
+		for _, name := range []string{"ce", "sm:2", "bulk"} {
+			g, err := dev.Engine(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Name() != name {
+				t.Errorf("engine %s is called %s", name, g.Name())
+			}
+			parts = append(parts, g)
+		}
+		for _, kind := range dev.Handles() {
+			b, err := dev.Alloc(1, kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, b)
+		}
+		check(t, parts[0].Close())
+		check(t, parts[0].Close())
+		check(t, dev.Close())
+		check(t, dev.Close())
+		for _, p := range parts {
+			check(t, p.Close())
+		}
+		if b := parts[3].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
+			t.Error("a closed buffer has an address")
+		} else if _, err := b.Export(); err == nil {
+			t.Error("a closed buffer can be exported")
+		}
+		for what, f := range map[string]func() error{
+			"Alloc":  func() error { _, err := dev.Alloc(1, gpu.HandleAuto); return err },
+			"Import": func() error { _, err := dev.Import(gpu.Handle{Kind: gpu.HandleLegacy, FD: -1}); return err },
+			"Engine": func() error { _, err := dev.Engine("ce"); return err },
+			"Free":   func() error { _, err := dev.Free(); return err },
+		} {
+			if f() == nil {
+				t.Errorf("%s works on a closed device", what)
+			}
+		}
+		again, err := drv.Open(fakeUUID0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, again.Close())
+	})
+}
+
+// Import owns the descriptor, also when it fails.
+func TestFakeImportClosesFD(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		r := newRig(t, New(), 0)
+		for _, kind := range []gpu.HandleKind{gpu.HandleVMM, gpu.HandleLegacy, "other"} {
+			b, err := r.dev.Alloc(1, gpu.HandleVMM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := b.Export()
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Kind, h.Bytes = kind, 5 // not its size
+			if _, err := r.dev.Import(h); err == nil {
+				t.Errorf("%s: import succeeds", kind)
+			}
+			if f := os.NewFile(uintptr(h.FD), "fd"); f != nil && f.Close() == nil {
+				t.Errorf("%s: import left the descriptor open", kind)
+			}
+		}
+	})
+}

@@ -1,0 +1,249 @@
+// Package host is CPU memory as a device: what p2pbench measures where there is no GPU, and the device on which the
+// whole house is tested.
+//
+// Each NUMA node is a device. Memory is a memfd, so that it is shared between processes by passing a file descriptor
+// over a Unix socket: nothing has a name in a file system, nothing depends on the size of /dev/shm, and nothing is
+// left behind however a process ends.
+package host
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#include "host.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Kind is the name of this device after --device.
+const Kind = "host"
+
+// ntFrom is the message size in bytes from which the engine "cpu" uses non-temporal stores. They win wherever the
+// receiver has read the previous message, which the payload check makes sure of; below, ordinary stores leave the
+// lines in the cache and cost no drain of the write-combining buffers (docs/results has the comparison).
+const ntFrom = 16 << 10
+
+type driver struct{ sys string }
+
+// Driver finds CPU memory, one device a NUMA node.
+func Driver() gpu.Driver { return driver{sys: "/sys"} }
+
+func (driver) Kind() string { return Kind }
+
+func (d driver) Devices() ([]gpu.Info, error) {
+	dirs, _ := filepath.Glob(filepath.Join(d.sys, "devices/system/node/node[0-9]*"))
+	var nodes []int
+	for _, dir := range dirs {
+		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
+		cpus, _ := os.ReadFile(filepath.Join(dir, "cpulist"))
+		if err == nil && strings.TrimSpace(string(cpus)) != "" {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.Sort(nodes)
+	if len(nodes) == 0 {
+		nodes = []int{0} // a kernel without NUMA
+	}
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return nil, fmt.Errorf("host: sysinfo: %w", err)
+	}
+	infos := make([]gpu.Info, len(nodes))
+	for i, n := range nodes {
+		infos[i] = gpu.Info{
+			Kind: Kind, Index: i, Name: "CPU memory", UUID: fmt.Sprintf("host-%d", n), Arch: "cpu", NUMA: n,
+			Memory: si.Totalram * uint64(si.Unit) / uint64(len(nodes)),
+		}
+	}
+	return infos, nil
+}
+
+func (d driver) Open(uuid string) (gpu.Device, error) {
+	infos, err := d.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range infos {
+		if i.UUID == uuid {
+			return &device{info: i}, nil
+		}
+	}
+	return nil, fmt.Errorf("host: no device %q: %w", uuid, gpu.ErrUnsupported)
+}
+
+func (driver) Link(a, b gpu.Info) gpu.Link {
+	l := gpu.Link{Type: "CPU memory", Peer: true}
+	if a.NUMA != b.NUMA {
+		l.Detail = fmt.Sprintf("NUMA node %d to %d", a.NUMA, b.NUMA)
+	}
+	return l
+}
+
+type device struct{ info gpu.Info }
+
+func (d *device) Info() gpu.Info { return d.info }
+
+func (d *device) Close() error { return nil }
+
+// Free is the memory the kernel says it could still give, within the limit of the control group.
+func (d *device) Free() (uint64, error) { return available("/proc/meminfo", "/sys/fs/cgroup") }
+
+func (d *device) Handles() []gpu.HandleKind { return []gpu.HandleKind{gpu.HandleMemFD} }
+
+func (d *device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
+	if kind != gpu.HandleAuto && kind != gpu.HandleMemFD {
+		return nil, fmt.Errorf("host: no memory handle %q: CPU memory is shared by memfd: %w", kind, gpu.ErrUnsupported)
+	}
+	free, err := d.Free()
+	if err != nil {
+		return nil, err
+	}
+	if bytes > free {
+		return nil, fmt.Errorf("host: %d bytes asked for, %d available", bytes, free)
+	}
+	bytes = roundUp(bytes)
+	fd, err := unix.MemfdCreate("p2pbench", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("host: memfd_create: %w", err)
+	}
+	b := &buffer{fd: fd}
+	err = unix.Ftruncate(fd, int64(bytes))
+	if err == nil { // a peer must not be able to shrink the memory under us, which would end in SIGBUS
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+	}
+	if err == nil {
+		err = b.mmap(bytes)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("host: allocate %d bytes: %w", bytes, err)
+	}
+	return b, nil
+}
+
+func (d *device) Import(h gpu.Handle) (gpu.Buffer, error) {
+	b := &buffer{fd: h.FD, imported: true}
+	if h.Kind != gpu.HandleMemFD || h.FD < 0 {
+		return nil, fmt.Errorf("host: cannot import a %q handle: %w", h.Kind, gpu.ErrUnsupported)
+	}
+	var st unix.Stat_t
+	err := unix.Fstat(h.FD, &st)
+	if err == nil && uint64(st.Size) < h.Bytes {
+		err = fmt.Errorf("holds %d bytes, handle says %d", st.Size, h.Bytes)
+	}
+	if err == nil {
+		err = b.mmap(h.Bytes)
+	}
+	if err != nil {
+		_ = unix.Close(h.FD)
+		return nil, fmt.Errorf("host: import: %w", err)
+	}
+	return b, nil
+}
+
+func roundUp(bytes uint64) uint64 {
+	page := uint64(os.Getpagesize())
+	return max((bytes+page-1)/page*page, page)
+}
+
+type buffer struct {
+	mem      []byte
+	fd       int
+	imported bool
+}
+
+func (b *buffer) mmap(bytes uint64) error {
+	if bytes > math.MaxInt {
+		return fmt.Errorf("%d bytes do not fit the address space", bytes)
+	}
+	mem, err := unix.Mmap(b.fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	b.mem = mem
+	return nil
+}
+
+func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(&b.mem[0])) }
+
+func (b *buffer) Size() uint64 { return uint64(len(b.mem)) }
+
+func (b *buffer) Export() (gpu.Handle, error) {
+	if b.imported {
+		return gpu.Handle{}, fmt.Errorf("host: export: the memory belongs to another process: %w", gpu.ErrUnsupported)
+	}
+	fd, err := unix.FcntlInt(uintptr(b.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return gpu.Handle{}, fmt.Errorf("host: export: %w", err)
+	}
+	return gpu.Handle{Kind: gpu.HandleMemFD, Bytes: b.Size(), FD: fd}, nil
+}
+
+func (b *buffer) Close() error {
+	if b.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(b.mem)
+	b.mem = nil
+	if cerr := unix.Close(b.fd); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// engines are the ways of copying and the size from which each uses non-temporal stores.
+var engines = []struct {
+	name string
+	from uint64
+}{{"cpu", ntFrom}, {"cpu-memcpy", math.MaxUint64}, {"cpu-nt", 0}}
+
+func (d *device) Engines() []string {
+	names := make([]string, len(engines))
+	for i, e := range engines {
+		names[i] = e.name
+	}
+	return names
+}
+
+func (d *device) Engine(name string) (gpu.Engine, error) {
+	for _, e := range engines {
+		if e.name == name {
+			g := C.p2p_host_engine_new(C.size_t(e.from))
+			if g == nil {
+				return nil, fmt.Errorf("host: engine %s: out of memory", name)
+			}
+			return &engine{name: name, c: g}, nil
+		}
+	}
+	return nil, gpu.UnknownEngine(Kind, name, d.Engines())
+}
+
+type engine struct {
+	name string
+	c    *C.struct_p2p_engine
+}
+
+func (e *engine) Name() string { return e.name }
+
+func (e *engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(e.c)) }
+
+func (e *engine) Close() error {
+	if e.c != nil {
+		C.p2p_host_engine_free(e.c)
+		e.c = nil
+	}
+	return nil
+}

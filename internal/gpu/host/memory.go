@@ -1,0 +1,65 @@
+package host
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// available is MemAvailable of meminfo, bounded by what the control group of this process still allows (cgroup v2:
+// memory.max less memory.current of every ancestor).
+func available(meminfo, cgroot string) (uint64, error) {
+	free, err := memAvailable(meminfo)
+	if err != nil {
+		return 0, err
+	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return free, nil
+	}
+	_, group, ok := strings.Cut(strings.TrimSpace(string(self)), "0::")
+	if !ok {
+		return free, nil
+	}
+	group, _, _ = strings.Cut(group, "\n")
+	for dir := filepath.Join(cgroot, group); strings.HasPrefix(dir, cgroot); dir = filepath.Dir(dir) {
+		limit, lok := readUint(filepath.Join(dir, "memory.max"))
+		used, uok := readUint(filepath.Join(dir, "memory.current"))
+		if lok && uok {
+			free = min(free, limit-min(used, limit))
+		}
+	}
+	return free, nil
+}
+
+func memAvailable(path string) (uint64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("host: free memory: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		fields := strings.Fields(s.Text())
+		if len(fields) >= 2 && fields[0] == "MemAvailable:" {
+			kib, err := strconv.ParseUint(fields[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("host: free memory: %w", err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("host: free memory: no MemAvailable in %s", path)
+}
+
+// readUint reads a number; false for "max" or a missing file.
+func readUint(path string) (uint64, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	return n, err == nil
+}

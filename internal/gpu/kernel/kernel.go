@@ -1,0 +1,83 @@
+// Package kernel holds p2pbench's device code: CUDA C++ sources (src), the PTX that clang made of them (ptx), and
+// the choice between the images. It loads nothing; internal/gpu/cuda does.
+//
+// The PTX is committed, so that a user needs a driver and no toolkit. `go generate` renews it with the compiler that
+// scripts/build-kernels names; `scripts/build-kernels --check` compares.
+package kernel
+
+//go:generate ../../../scripts/build-kernels
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+)
+
+// Names of the kernels. All take addresses and sizes as 64-bit words; src says what each does.
+const (
+	Fill     = "p2p_fill"      // p, n, key, step
+	Check    = "p2p_check"     // p, n, key, step, found
+	Copy     = "p2p_copy"      // dst, src, n
+	CopyBulk = "p2p_copy_bulk" // dst, src, n
+)
+
+// Image is device code for a range of GPUs.
+type Image struct {
+	Target    string   // what it was compiled for: "sm_90"; newer GPUs run it too
+	MinDriver int      // lowest CUDA version of a driver that takes its PTX, as cuDriverGetVersion counts: 12000
+	Kernels   []string // what it holds
+	PTX       string
+}
+
+// Has reports whether the image holds a kernel.
+func (i Image) Has(name string) bool {
+	for _, k := range i.Kernels {
+		if k == name {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	//go:embed ptx/p2p_sm70.ptx
+	ptx70 string
+	//go:embed ptx/p2p_sm90.ptx
+	ptx90 string
+)
+
+// Images lists the images, the one with the most recent target first.
+func Images() []Image {
+	return []Image{
+		{Target: "sm_90", MinDriver: 12000, Kernels: []string{Fill, Check, Copy, CopyBulk}, PTX: ptx90},
+		{Target: "sm_70", MinDriver: 11040, Kernels: []string{Fill, Check, Copy}, PTX: ptx70},
+	}
+}
+
+// Pick chooses the image for a GPU of that architecture: the most recent one that it can run. The error wraps
+// gpu.ErrUnsupported.
+func Pick(arch string) (Image, error) {
+	have, err := number(arch)
+	if err != nil {
+		return Image{}, err
+	}
+	for _, i := range Images() {
+		if want, err := number(i.Target); err == nil && have >= want {
+			return i, nil
+		}
+	}
+	return Image{}, fmt.Errorf("kernel: no device code for %s: sm_70 (Volta, 2017) or newer is needed: %w",
+		arch, gpu.ErrUnsupported)
+}
+
+func number(arch string) (int, error) {
+	digits, ok := strings.CutPrefix(arch, "sm_")
+	n, err := strconv.Atoi(digits)
+	if !ok || err != nil || n <= 0 {
+		return 0, fmt.Errorf("kernel: %q is no architecture like sm_90: %w", arch, gpu.ErrUnsupported)
+	}
+	return n, nil
+}

@@ -1,0 +1,298 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// Team is the workers that carry a plan out.
+type Team interface {
+	Run(ctx context.Context, arm int, ranks []int, b transport.Batch) (worker.Outcome, error)
+	Finish(ctx context.Context) ([]float64, error)
+}
+
+// Job is a plan with all that is known once the workers are connected.
+type Job struct {
+	Plan   Plan
+	Team   Team
+	Opened []worker.Opened    // by rank
+	Paths  [][]transport.Path // by arm, then rank
+	Ranks  [][]int            // by arm: the ranks that take part
+	Link   gpu.Link           // from rank 0's to rank 1's device
+	Began  time.Time          // start of the process
+	// Progress is called as each cell begins; nil: nobody watches.
+	Progress func(cell, cells int, c Cell)
+}
+
+// Run carries the plan out. The document holds what was measured until the error, if there is one.
+func (j Job) Run(ctx context.Context) (record.Document, error) {
+	doc := record.Document{Schema: record.Schema, Env: j.environment(), Cells: []record.Cell{}, Warnings: []string{}}
+	for _, o := range j.Opened {
+		doc.Warnings = append(doc.Warnings, o.Warnings...)
+	}
+	health := make([]*gpu.Health, len(j.Opened))
+	for r, o := range j.Opened {
+		health[r] = o.Health
+	}
+	for i, c := range j.Plan.Cells {
+		if j.Progress != nil {
+			j.Progress(i, len(j.Plan.Cells), c)
+		}
+		m := newMeasurement(j, c, health)
+		err := m.run(ctx)
+		if err != nil {
+			return doc, err
+		}
+		cell := m.cell()
+		doc.Cells = append(doc.Cells, cell)
+		doc.Env.Harness.WorstSkewUS = max(doc.Env.Harness.WorstSkewUS, cell.SkewUS)
+		if i == 0 {
+			doc.Env.Harness.FirstCellMS = float64(m.firstBlockEnd.Sub(j.Began)) / 1e6
+		}
+	}
+	return doc, j.finish(ctx, &doc, health)
+}
+
+// finish collects the ranks' last words.
+func (j Job) finish(ctx context.Context, doc *record.Document, health []*gpu.Health) error {
+	used, err := j.Team.Finish(ctx)
+	if err != nil {
+		return err
+	}
+	for r, seconds := range used {
+		doc.Env.Ranks[r].CPUSeconds = seconds
+		doc.Env.Ranks[r].After = toHealth(health[r])
+	}
+	return nil
+}
+
+// measurement is one cell under way.
+type measurement struct {
+	job           Job
+	c             Cell
+	policy        *policy
+	health        []*gpu.Health // by rank, the latest reading; shared by all cells of the run
+	first         []int64       // by arm: duration of the very first iteration, ns
+	next          []uint64      // by arm: number of the next iteration
+	skew          time.Duration
+	checked       uint64
+	throttle      []string
+	linkTx        uint64 // bytes that rank 0's links sent during the subject's blocks
+	linkKnown     bool
+	payload       uint64            // bytes that rank 0 sent in the subject's blocks
+	endpoint      map[string]uint64 // counters of the subject's endpoint on rank 0
+	firstBlockEnd time.Time
+}
+
+func newMeasurement(j Job, c Cell, health []*gpu.Health) *measurement {
+	n := len(j.Plan.Arms)
+	return &measurement{
+		job: j, c: c, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
+	}
+}
+
+// run measures all arms in turns until each has what it needs.
+func (m *measurement) run(ctx context.Context) error {
+	for round := 0; ; round++ {
+		idle := true
+		for _, arm := range order(len(m.job.Plan.Arms), round) {
+			iters := m.policy.block(arm)
+			if iters == 0 {
+				continue
+			}
+			idle = false
+			if err := m.block(ctx, arm, iters); err != nil {
+				return err
+			}
+		}
+		if idle {
+			return nil
+		}
+	}
+}
+
+func (m *measurement) block(ctx context.Context, arm, iters int) error {
+	b := m.c.batch()
+	b.Iters, b.First = iters, m.next[arm]
+	if m.next[arm] > 0 { // warm already, but for what the other arms displaced
+		b.Warmup = min(b.Warmup, max(1, b.Warmup/m.c.Rounds))
+	}
+	begin := time.Now()
+	out, err := m.job.Team.Run(ctx, arm, m.job.Ranks[arm], b)
+	if err != nil {
+		return err
+	}
+	if m.firstBlockEnd.IsZero() {
+		m.firstBlockEnd = time.Now()
+	}
+	if m.next[arm] == 0 {
+		m.first[arm] = out.FirstNS
+	}
+	m.next[arm] += uint64(b.Warmup + b.Iters)
+	m.policy.took(arm, out.Samples, time.Since(begin))
+	m.skew = max(m.skew, out.Skew)
+	m.observe(arm, b, out)
+	return nil
+}
+
+// observe takes in what the devices say of themselves after a block.
+func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
+	if arm == 0 {
+		m.endpoint = out.Counters
+		m.checked += out.Checked
+		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size
+	}
+	for r, h := range out.Health {
+		if h == nil {
+			continue
+		}
+		before := m.health[r]
+		m.health[r] = h
+		for _, reason := range h.Throttle {
+			if note := fmt.Sprintf("rank %d: %s", r, reason); !slices.Contains(m.throttle, note) {
+				m.throttle = append(m.throttle, note)
+			}
+		}
+		if arm == 0 && r == 0 && before != nil && before.LinkTxBytes != nil && h.LinkTxBytes != nil {
+			m.linkKnown = true
+			m.linkTx += *h.LinkTxBytes - *before.LinkTxBytes
+		}
+	}
+}
+
+// cell makes the record.
+func (m *measurement) cell() record.Cell {
+	c, path := m.c, m.job.Paths[0][0]
+	samples := m.policy.arms[0].samples
+	cell := record.Cell{
+		Transport: m.job.Plan.Arms[0].Transport, Path: path.Path, Engine: path.Engine, Device: m.job.Plan.Ranks[0].Kind,
+		Op: string(c.Op), Size: c.Size, Offset: c.Offset, Ranks: len(m.job.Plan.Ranks), Window: c.Window,
+		Warmup: c.Warmup, Iters: c.Iters, N: len(samples), Completion: path.Completion,
+		Lat: record.Summarise(samples), Cold: m.cold(), Counters: m.counters(), Knobs: m.knobs(),
+		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3, SamplesNS: samples,
+	}
+	if c.Op == transport.OpPingPong {
+		cell.Completion = "oneway"
+	}
+	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, cell.Lat.P50)
+	if c.Check != transport.CheckOff {
+		ok := true // a mismatch would have ended the run
+		cell.Verified = &ok
+	}
+	for arm := 1; arm < len(m.job.Plan.Arms); arm++ {
+		cell.Vs = append(cell.Vs, m.versus(arm, cell))
+	}
+	cell.Vs = append(cell.Vs, m.job.Plan.missing()...)
+	m.judge(&cell)
+	return cell
+}
+
+// bandwidth derives GB/s per direction and in sum, and messages per second, from the median duration in µs of a
+// window. There is no bandwidth without bytes.
+func bandwidth(c Cell, p50 float64) (perDir, sum *float64, rate float64) {
+	if p50 <= 0 {
+		return nil, nil, 0
+	}
+	rate = float64(c.Window) / (p50 / 1e6)
+	if c.Size == 0 {
+		return nil, nil, rate
+	}
+	bw := rate * float64(c.Size) / 1e9
+	both := bw
+	if c.Op == transport.OpBidir {
+		both = 2 * bw
+	}
+	return &bw, &both, rate
+}
+
+func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
+	samples := m.policy.arms[arm].samples
+	v := record.Vs{
+		Name: m.job.Plan.Arms[arm].Name, Engine: m.job.Paths[arm][0].Engine, N: len(samples),
+		Lat: record.Summarise(samples), Verified: cell.Verified, SamplesNS: samples,
+	}
+	v.BWPerDir, _, _ = bandwidth(m.c, v.Lat.P50)
+	if cell.Lat.P50 > 0 {
+		ratio := v.Lat.P50 / cell.Lat.P50
+		v.Ratio = &ratio
+	}
+	return v
+}
+
+// cold collects the one-off costs: the receiver exports, the sender opens, the slower of both is connected.
+func (m *measurement) cold() record.Cold {
+	paths := m.job.Paths[0]
+	sender, receiver := paths[0], paths[len(paths)-1]
+	first := float64(m.first[0]) / 1e3
+	return record.Cold{
+		ExportUS: receiver.ExportUS, OpenUS: sender.OpenUS, ConnectUS: sender.ConnectUS, FirstUS: &first,
+	}
+}
+
+func (m *measurement) counters() map[string]uint64 {
+	out := map[string]uint64{"payload_bytes": m.payload}
+	maps.Copy(out, m.endpoint)
+	if m.c.Check != transport.CheckOff {
+		out["checked_bytes"] = m.checked
+	}
+	if m.linkKnown {
+		out["nvlink_tx_bytes"] = m.linkTx
+	}
+	return out
+}
+
+func (m *measurement) knobs() map[string]string {
+	out := map[string]string{"check": string(m.c.Check), "seed": fmt.Sprint(m.c.Seed)}
+	if m.c.Graph {
+		out["cudagraph"] = "window"
+	}
+	maps.Copy(out, m.job.Paths[0][0].Knobs)
+	return out
+}
+
+// judge says what makes the cell's figures worthless, and what to doubt.
+func (m *measurement) judge(cell *record.Cell) {
+	var reasons []string
+	if len(m.throttle) > 0 {
+		reasons = append(reasons, "clocks were held down ("+strings.Join(m.throttle, "; ")+")")
+	}
+	if m.job.Link.Type == "NVLink" && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {
+		reasons = append(reasons, fmt.Sprintf("NVLink carried %d of %d payload bytes: the rest went another way",
+			m.linkTx, m.payload))
+	}
+	if len(reasons) > 0 {
+		text := strings.Join(reasons, "; ")
+		cell.Invalid = &text
+	}
+	if m.c.Until > 0 && !m.policy.arms[0].precise(m.c.Until) {
+		cell.Warnings = append(cell.Warnings, fmt.Sprintf("the median is not known to ±%g %% after %v or %d samples",
+			m.c.Until*100, untilTime, m.c.Iters))
+	}
+}
+
+// ErrInvalid says that a run ended well but some of its cells are worthless.
+var ErrInvalid = errors.New("invalid cells")
+
+// Invalid returns ErrInvalid, with a count, when doc has invalid cells.
+func Invalid(doc record.Document) error {
+	n := 0
+	for _, c := range doc.Cells {
+		if c.Invalid != nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d cells: %w", n, len(doc.Cells), ErrInvalid)
+}

@@ -1,0 +1,129 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Placement says where a rank runs.
+type Placement struct {
+	CPU  int   // of the timing thread; -1: not pinned
+	CPUs []int // of the whole process; nil: as inherited
+}
+
+// Place chooses CPUs near each rank's NUMA node (-1: any) out of those this process may use: a core of its own for
+// each timing thread as long as there are enough, and the node's other CPUs for the rest of the process.
+func Place(nodes []int) ([]Placement, error) {
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return nil, err
+	}
+	return place("/sys/devices/system", allowed, nodes), nil
+}
+
+func place(sys string, allowed, nodes []int) []Placement {
+	used := map[int]bool{} // cores taken, by their first CPU
+	if len(allowed) >= 2*(len(nodes)+1) {
+		used[core(sys, allowed[0])] = true // leave the first core to interrupts and the parent
+	}
+	out := make([]Placement, len(nodes))
+	for r, node := range nodes {
+		near := intersect(allowed, nodeCPUs(sys, node))
+		if len(near) == 0 {
+			near = allowed
+		}
+		out[r] = Placement{CPU: -1, CPUs: near}
+		for _, c := range near {
+			if k := core(sys, c); !used[k] {
+				used[k] = true
+				out[r].CPU = c
+				break
+			}
+		}
+	}
+	return out
+}
+
+// core names the physical core of a CPU by the first of its hardware threads.
+func core(sys string, cpu int) int {
+	b, err := os.ReadFile(filepath.Join(sys, fmt.Sprintf("cpu/cpu%d/topology/thread_siblings_list", cpu)))
+	if err != nil {
+		return cpu
+	}
+	if l := parseList(string(b)); len(l) > 0 {
+		return l[0]
+	}
+	return cpu
+}
+
+func nodeCPUs(sys string, node int) []int {
+	b, err := os.ReadFile(filepath.Join(sys, fmt.Sprintf("node/node%d/cpulist", node)))
+	if err != nil {
+		return nil
+	}
+	return parseList(string(b))
+}
+
+// parseList reads the kernel's list format, "0-3,8".
+func parseList(s string) []int {
+	var out []int
+	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(lo)
+		if err != nil {
+			continue
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.Atoi(hi); err != nil {
+				continue
+			}
+		}
+		for ; a <= b; a++ {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func intersect(a, b []int) []int {
+	in := map[int]bool{}
+	for _, x := range b {
+		in[x] = true
+	}
+	var out []int
+	for _, x := range a {
+		if in[x] {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// allowedCPUs lists the CPUs this process may run on.
+func allowedCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("worker: allowed CPUs: %w", err)
+	}
+	var out []int
+	for c := range len(set) * 64 {
+		if set.IsSet(c) {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+func setAffinity(cpus []int) error {
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	return unix.SchedSetaffinity(0, &set)
+}

@@ -1,0 +1,219 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one worker as the parent sees it.
+type process struct {
+	rank    int
+	cmd     *exec.Cmd
+	control *os.File
+	enc     *json.Encoder
+	replies chan reply
+	gone    chan struct{} // closed when the process has been reaped
+	state   *os.ProcessState
+}
+
+// spawner starts workers from one thread that lives as long as they do: a worker asks the kernel to be killed when
+// its parent dies, and the kernel takes the thread that forked it for the parent.
+type spawner struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{jobs: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread() // never unlocked: its affinity was changed, so the thread ends with the goroutine
+		for f := range s.jobs {
+			f()
+		}
+		close(s.done)
+	}()
+	return s
+}
+
+// do runs f on the spawner's thread.
+func (s *spawner) do(f func() error) error {
+	err := make(chan error, 1)
+	s.jobs <- func() { err <- f() }
+	return <-err
+}
+
+// stop ends the thread; every worker must be gone.
+func (s *spawner) stop() {
+	close(s.jobs)
+	<-s.done
+}
+
+// start launches rank r. launcher is a command line to put before the worker's own, for an emulator, a debugger or
+// a profiler.
+func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, stderr io.Writer) (*process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("worker: socketpair: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil { // so that Close interrupts a Read
+		return nil, fmt.Errorf("worker: control socket: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer func() { _ = theirs.Close() }()
+	argv, err := commandLine(launcher)
+	if err != nil {
+		_ = ours.Close()
+		return nil, err
+	}
+	out := &prefixer{w: stderr, prefix: fmt.Sprintf("rank %d: ", r)}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.ExtraFiles = []*os.File{theirs, page} // descriptors 3 and 4
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	err = s.do(func() error {
+		if p.CPUs != nil {
+			if err := setAffinity(p.CPUs); err != nil {
+				return fmt.Errorf("set CPUs %v: %w", p.CPUs, err)
+			}
+		}
+		return cmd.Start()
+	})
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("worker: start rank %d: %w", r, err)
+	}
+	proc := &process{
+		rank: r, cmd: cmd, control: ours, enc: json.NewEncoder(ours), replies: make(chan reply, 1),
+		gone: make(chan struct{}),
+	}
+	go proc.read()
+	go proc.reap(out)
+	return proc, nil
+}
+
+func commandLine(launcher []string) ([]string, error) {
+	if len(launcher) == 0 {
+		return []string{"/proc/self/exe", "worker"}, nil
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("worker: own executable: %w", err)
+	}
+	return append(append([]string{}, launcher...), exe, "worker"), nil
+}
+
+func (p *process) read() {
+	d := json.NewDecoder(p.control)
+	for {
+		var r reply
+		if err := d.Decode(&r); err != nil {
+			close(p.replies)
+			return
+		}
+		p.replies <- r
+	}
+}
+
+func (p *process) reap(out *prefixer) {
+	_ = p.cmd.Wait() // the state says it all
+	p.state = p.cmd.ProcessState
+	out.flush()
+	close(p.gone)
+}
+
+// end describes how the process ended.
+func (p *process) end() string {
+	ws, ok := p.state.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && ws.Signaled():
+		return fmt.Sprintf("killed by signal %d (%s)", ws.Signal(), unix.SignalName(ws.Signal()))
+	case ok:
+		return fmt.Sprintf("exited with status %d", ws.ExitStatus())
+	}
+	return p.state.String()
+}
+
+// patience is how long a worker has for each step of its end. Giving back a GPU's context can take a second.
+const patience = 3 * time.Second
+
+// stop ends the process: let it leave by itself if it was told to, then hang up, then SIGTERM, then SIGKILL to its
+// whole group.
+func (p *process) stop(leaving bool) error {
+	defer func() { _ = p.control.Close() }()
+	if leaving && p.within(patience) {
+		return nil
+	}
+	_ = p.control.Close()
+	if p.within(patience) {
+		return nil
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGCONT) // a stopped process cannot die of SIGTERM
+	if p.within(patience) {
+		return nil
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	if p.within(10 * time.Second) {
+		return nil
+	}
+	return fmt.Errorf("worker: rank %d (pid %d) survives SIGKILL: it hangs in the kernel", p.rank, p.cmd.Process.Pid)
+}
+
+func (p *process) within(d time.Duration) bool {
+	select {
+	case <-p.gone:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+func (p *process) send(r request) error {
+	if err := p.enc.Encode(r); err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("worker: rank %d: %w", p.rank, err)
+	}
+	return nil // a broken pipe shows as the end of the process, which tells more
+}
+
+// prefixer puts a prefix before every line.
+type prefixer struct {
+	mu     sync.Mutex
+	w      io.Writer
+	prefix string
+	rest   []byte
+}
+
+func (p *prefixer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(p.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		fmt.Fprintf(p.w, "%s%s\n", p.prefix, line)
+		p.rest = rest
+	}
+}
+
+func (p *prefixer) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.rest) > 0 {
+		fmt.Fprintf(p.w, "%s%s\n", p.prefix, p.rest)
+		p.rest = nil
+	}
+}

@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// Descriptors that a worker inherits.
+const (
+	controlFD  = 3
+	progressFD = 4
+)
+
+// Factory makes the concrete things that a worker is told to use by name.
+type Factory struct {
+	// Device opens a device; inject is empty or the fault that it shall commit.
+	Device func(info gpu.Info, inject string) (gpu.Device, error)
+	// Transport makes a transport from its options.
+	Transport func(name string, options json.RawMessage) (transport.Transport, error)
+}
+
+// Serve is the worker's whole life. It returns the process's exit code.
+func Serve(f Factory) int {
+	began := abi.RawNS()
+	control := os.NewFile(controlFD, "control")
+	page := os.NewFile(progressFD, "progress")
+	if _, err := unix.FcntlInt(controlFD, unix.F_GETFD, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "p2pbench worker: started by p2pbench itself, not by hand")
+		return 2
+	}
+	// Nothing else runs while a batch does; a collection would only disturb it. Workers keep little on the heap.
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(1 << 30)
+	runtime.LockOSThread() // the timing thread: pinned, bound to the device
+	w := &server{factory: f, began: began, page: page, reply: json.NewEncoder(control)}
+	defer w.close()
+	for req := range requests(control) {
+		if err := w.handle(req); err != nil {
+			_ = w.reply.Encode(reply{Failed: toWire(err)})
+			<-make(chan struct{}) // requests() ends the process when the parent hangs up
+		}
+		if req.Finish != nil {
+			return 0
+		}
+	}
+	return 1
+}
+
+// requests reads control on a goroutine of its own, so that the end of the parent is noticed during a batch too.
+func requests(control io.Reader) <-chan request {
+	ch := make(chan request)
+	go func() {
+		d := json.NewDecoder(control)
+		for {
+			var r request
+			if err := d.Decode(&r); err != nil {
+				os.Exit(1) // the parent is gone, and with this process goes all it holds
+			}
+			ch <- r
+		}
+	}()
+	return ch
+}
+
+type server struct {
+	factory   Factory
+	began     int64
+	page      *os.File
+	reply     *json.Encoder
+	init      initRequest
+	progress  *abi.Progress
+	wait      *abi.Ctx
+	device    gpu.Device
+	monitor   gpu.Monitor
+	arms      []transport.Transport
+	endpoints []transport.Endpoint
+	samples   []int64
+}
+
+func (w *server) handle(r request) error {
+	switch {
+	case r.Init != nil:
+		return w.open(*r.Init)
+	case r.Connect != nil:
+		return w.connect(*r.Connect)
+	case r.Run != nil:
+		return w.run(*r.Run)
+	case r.Finish != nil:
+		return w.finish()
+	}
+	return errors.New("worker: empty request")
+}
+
+func (w *server) open(r initRequest) error {
+	w.init = r
+	page, err := abi.MapPage(w.page, len(r.Devices))
+	if err != nil {
+		return err
+	}
+	w.progress = page.Rank(r.Rank)
+	w.progress.At(abi.PhaseOpen)
+	rep := openedReply{Opened: Opened{ProcessUS: float64(w.began-r.Started) / 1e3, CPU: r.CPU}}
+	if r.CPU >= 0 {
+		var set unix.CPUSet
+		set.Set(r.CPU)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			rep.CPU = -1
+			rep.Warnings = append(rep.Warnings, fmt.Sprintf("rank %d: cannot pin to CPU %d: %v", r.Rank, r.CPU, err))
+		}
+	}
+	w.wait = abi.NewCtx(page, r.Rank, r.Timeout, r.Yield)
+	rep.Clock, rep.Overhead = w.wait.Clock(), w.wait.Overhead()
+	begin := time.Now()
+	if w.device, err = w.factory.Device(r.Devices[r.Rank], r.Inject); err != nil {
+		return err
+	}
+	rep.DeviceUS = float64(time.Since(begin)) / 1e3
+	rep.Device = w.device.Info()
+	w.monitor, _ = w.device.(gpu.Monitor)
+	if rep.Health, err = w.health(); err != nil {
+		rep.Warnings = append(rep.Warnings, fmt.Sprintf("rank %d: clocks, throttling and link counters are unknown: %v",
+			r.Rank, err))
+		w.monitor = nil
+	}
+	for _, a := range r.Arms {
+		addr, err := w.openArm(a)
+		if err != nil {
+			return err
+		}
+		rep.Addresses = append(rep.Addresses, addr)
+	}
+	return w.reply.Encode(reply{Opened: &rep})
+}
+
+func (w *server) openArm(a Arm) ([]byte, error) {
+	t, err := w.factory.Transport(a.Transport, a.Options)
+	if err != nil {
+		return nil, err
+	}
+	ep, err := t.Open(context.Background(), transport.Env{
+		Run: w.init.Run + "-" + a.Name, Rank: w.init.Rank, Devices: w.init.Devices, Device: w.device,
+		Open:   func(i gpu.Info) (gpu.Device, error) { return w.factory.Device(i, "") },
+		Wait:   w.wait,
+		Region: w.init.Region, Timeout: w.init.Timeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.arms = append(w.arms, t)
+	w.endpoints = append(w.endpoints, ep)
+	return ep.Address(), nil
+}
+
+func (w *server) connect(r connectRequest) error {
+	w.progress.At(abi.PhaseConnect)
+	var rep connectedReply
+	for i, ep := range w.endpoints {
+		if err := ep.Connect(context.Background(), r.Addresses[i]); err != nil {
+			return err
+		}
+		rep.Paths = append(rep.Paths, ep.Describe())
+	}
+	w.progress.At(abi.PhaseIdle)
+	return w.reply.Encode(reply{Connected: &rep})
+}
+
+func (w *server) run(r runRequest) error {
+	if cap(w.samples) < r.Batch.Iters {
+		w.samples = make([]int64, r.Batch.Iters)
+	}
+	samples := w.samples[:r.Batch.Iters]
+	clear(samples) // touched here, not in the timed loop
+	res, err := w.endpoints[r.Arm].Run(context.Background(), r.Batch, samples)
+	if err != nil {
+		return err
+	}
+	rep := ranReply{Result: res, Samples: samples[:res.Samples], Counters: w.endpoints[r.Arm].Counters()}
+	if rep.Health, err = w.health(); err != nil {
+		return fmt.Errorf("read the device's health: %w", err)
+	}
+	return w.reply.Encode(reply{Ran: &rep})
+}
+
+func (w *server) health() (*gpu.Health, error) {
+	if w.monitor == nil {
+		return nil, nil //nolint:nilnil // a device without a monitor has no health to tell, and that is no failure
+	}
+	h, err := w.monitor.Health()
+	return &h, err
+}
+
+func (w *server) finish() error {
+	var rep finishedReply
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err == nil {
+		rep.CPUSeconds = float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	}
+	w.progress.At(abi.PhaseClose)
+	return w.reply.Encode(reply{Finished: &rep})
+}
+
+func (w *server) close() {
+	for _, ep := range w.endpoints {
+		if err := ep.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	if w.device != nil {
+		if err := w.device.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// Config is what a team needs to start.
+type Config struct {
+	Run        string // names the run; unique on this host
+	Devices    []gpu.Info
+	Arms       []Arm
+	Region     uint64 // bytes at each end: the largest Batch.Region of the plan
+	Timeout    time.Duration
+	Placements []Placement // by rank; nil: nobody is pinned
+	Launcher   []string    // command line before the worker's; nil: none
+	Inject     string      // fault that rank 0's device commits; "": none
+	Stderr     io.Writer   // what workers say, line by line with their rank
+}
+
+// Team is the workers of a run.
+type Team struct {
+	cfg      Config
+	page     *abi.Page
+	spawn    *spawner
+	ranks    []*process
+	Opened   []Opened           // by rank
+	Paths    [][]transport.Path // by arm, then rank
+	barriers uint64             // so far
+	aborted  bool
+	closed   bool
+	ended    bool // workers were told to finish and leave by themselves
+}
+
+// Launch starts the workers, opens their devices and transports and connects them.
+func Launch(ctx context.Context, cfg Config) (_ *Team, err error) {
+	page, err := abi.NewPage(len(cfg.Devices))
+	if err != nil {
+		return nil, err
+	}
+	t := &Team{cfg: cfg, page: page, spawn: newSpawner()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if err := t.start(); err != nil {
+		return nil, err
+	}
+	addresses, err := t.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.connect(ctx, addresses)
+}
+
+func (t *Team) start() error {
+	cpus, err := allowedCPUs()
+	if err != nil {
+		return err
+	}
+	for r := range t.cfg.Devices {
+		p := Placement{CPU: -1}
+		if t.cfg.Placements != nil {
+			p = t.cfg.Placements[r]
+		}
+		inject := ""
+		if r == 0 {
+			inject = t.cfg.Inject
+		}
+		started := abi.RawNS()
+		proc, err := t.spawn.start(r, p, t.page.File, t.cfg.Launcher, t.cfg.Stderr)
+		if err != nil {
+			return err
+		}
+		t.ranks = append(t.ranks, proc)
+		if err := proc.send(request{Init: &initRequest{
+			Run: t.cfg.Run, Rank: r, Devices: t.cfg.Devices, Arms: t.cfg.Arms, Region: t.cfg.Region,
+			Timeout: t.cfg.Timeout, CPU: p.CPU, Yield: len(cpus) < len(t.cfg.Devices), Inject: inject,
+			Started: started,
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open collects what every worker reports of its start, and their addresses by arm and rank.
+func (t *Team) open(ctx context.Context) ([][][]byte, error) {
+	replies, err := t.await(ctx, t.all())
+	if err != nil {
+		return nil, err
+	}
+	addresses := make([][][]byte, len(t.cfg.Arms))
+	for _, r := range replies {
+		t.Opened = append(t.Opened, r.Opened.Opened)
+		for a, addr := range r.Opened.Addresses {
+			addresses[a] = append(addresses[a], addr)
+		}
+	}
+	return addresses, nil
+}
+
+func (t *Team) connect(ctx context.Context, addresses [][][]byte) error {
+	for _, p := range t.ranks {
+		if err := p.send(request{Connect: &connectRequest{Addresses: addresses}}); err != nil {
+			return err
+		}
+	}
+	replies, err := t.await(ctx, t.all())
+	if err != nil {
+		return err
+	}
+	t.Paths = make([][]transport.Path, len(t.cfg.Arms))
+	for _, r := range replies {
+		for a, p := range r.Connected.Paths {
+			t.Paths[a] = append(t.Paths[a], p)
+		}
+	}
+	return nil
+}
+
+// Outcome is a batch as all ranks saw it.
+type Outcome struct {
+	Samples []int64       // ns; where several ranks took them, the largest of each iteration
+	FirstNS int64         // the first iteration
+	Skew    time.Duration // between the first and the last rank to leave the barrier
+	Checked uint64        // payload bytes compared, all ranks together
+	Health  []*gpu.Health // by rank, after the batch; nil for ranks that did not take part
+	// Counters are rank 0's endpoint's, since it connected.
+	Counters map[string]uint64
+}
+
+// Run runs one batch on those ranks.
+func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch) (Outcome, error) {
+	if len(ranks) > 1 {
+		t.barriers++
+		b.Barrier = t.barriers
+	}
+	for _, r := range ranks {
+		if err := t.ranks[r].send(request{Run: &runRequest{Arm: arm, Batch: b}}); err != nil {
+			return Outcome{}, err
+		}
+	}
+	replies, err := t.await(ctx, ranks)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out := Outcome{Health: make([]*gpu.Health, len(t.ranks))}
+	first, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for i, r := range ranks {
+		ran := replies[i].Ran
+		out.merge(ran)
+		out.Health[r] = ran.Health
+		if r == 0 {
+			out.Counters = ran.Counters
+		}
+		first, last = min(first, ran.Result.Entered), max(last, ran.Result.Entered)
+	}
+	out.Skew = time.Duration(last - first)
+	return out, nil
+}
+
+func (o *Outcome) merge(r *ranReply) {
+	o.Checked += r.Result.Checked
+	o.FirstNS = max(o.FirstNS, r.Result.FirstNS)
+	if len(o.Samples) == 0 {
+		o.Samples = r.Samples
+		return
+	}
+	for i, s := range r.Samples {
+		o.Samples[i] = max(o.Samples[i], s)
+	}
+}
+
+// Finish ends the run in good order and returns the CPU seconds that each rank's process used.
+func (t *Team) Finish(ctx context.Context) ([]float64, error) {
+	for _, p := range t.ranks {
+		if err := p.send(request{Finish: &finishRequest{}}); err != nil {
+			return nil, err
+		}
+	}
+	replies, err := t.await(ctx, t.all())
+	if err != nil {
+		return nil, err
+	}
+	t.ended = true
+	var out []float64
+	for _, r := range replies {
+		out = append(out, r.Finished.CPUSeconds)
+	}
+	return out, nil
+}
+
+// Kill ends one rank's process without warning. It is how tests play a crash.
+func (t *Team) Kill(rank int) { _ = t.ranks[rank].cmd.Process.Kill() }
+
+// Close ends every worker, whatever it is doing, and frees what the team holds. A second Close does nothing.
+func (t *Team) Close() error {
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	t.abort()
+	errs := make([]error, len(t.ranks))
+	done := make(chan int)
+	for i, p := range t.ranks {
+		go func() {
+			errs[i] = p.stop(t.ended)
+			done <- i
+		}()
+	}
+	for range t.ranks {
+		<-done
+	}
+	t.spawn.stop()
+	return errors.Join(append(errs, t.page.Close())...)
+}
+
+func (t *Team) all() []int {
+	out := make([]int, len(t.ranks))
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// abort tells every rank to return from whatever it waits for.
+func (t *Team) abort() {
+	if t.aborted {
+		return
+	}
+	t.aborted = true
+	for r := range t.cfg.Devices {
+		t.page.Rank(r).Abort()
+	}
+}
+
+func (t *Team) states() []abi.State {
+	out := make([]abi.State, len(t.cfg.Devices))
+	for r := range out {
+		out[r] = t.page.Rank(r).Read()
+	}
+	return out
+}
+
+// event is what await waits for.
+type event struct {
+	rank  int
+	reply *reply // nil: the process is gone
+}
+
+// await collects one reply from each of ranks. It ends early, with a Failure or the context's error, when a rank
+// fails, ends, or none of them makes progress for longer than the timeout.
+func (t *Team) await(ctx context.Context, ranks []int) ([]reply, error) {
+	events := make(chan event, len(t.ranks))
+	stop := make(chan struct{})
+	defer close(stop)
+	for r, p := range t.ranks {
+		go p.watch(slices.Contains(ranks, r), events, stop)
+	}
+	w := newWatchdog(t.cfg.Timeout)
+	defer w.stop()
+	got := make([]reply, len(ranks))
+	for n := 0; n < len(ranks); {
+		select {
+		case ev := <-events:
+			if ev.reply == nil || ev.reply.Failed != nil {
+				return nil, t.failure(ev)
+			}
+			got[slices.Index(ranks, ev.rank)] = *ev.reply
+			w.progressed()
+			n++
+		case <-w.tick():
+			if states := t.states(); w.stuck(states) {
+				return nil, &Failure{
+					Rank: ranks[0], Class: ErrHang, States: states,
+					Text: fmt.Sprintf("no progress for %v", t.cfg.Timeout+grace),
+				}
+			}
+		case <-ctx.Done():
+			t.abort()
+			return nil, ctx.Err()
+		}
+	}
+	return got, nil
+}
+
+// failure turns the first bad news into the run's failure. A rank that was only the first to notice that its peer
+// is gone is not to blame: the end of a process explains more than a deadline.
+func (t *Team) failure(ev event) error {
+	states := t.states()
+	t.abort()
+	f := &Failure{Rank: ev.rank, States: states}
+	if ev.reply == nil {
+		p := t.ranks[ev.rank]
+		<-p.gone
+		f.Class, f.Text = ErrCrash, p.end()
+		return f
+	}
+	for _, p := range t.ranks {
+		select {
+		case <-p.gone:
+			return &Failure{Rank: p.rank, Class: ErrCrash, Text: p.end(), States: states}
+		default:
+		}
+	}
+	f.Class, f.Text = ev.reply.Failed.class(), ev.reply.Failed.Text
+	return f
+}
+
+// watch passes on the process's next reply, if one is expected, or its end.
+func (p *process) watch(expected bool, events chan<- event, stop <-chan struct{}) {
+	var replies chan reply // nil: never ready
+	gone := p.gone
+	if expected { // its last reply may still be on the way: the closed channel tells
+		replies, gone = p.replies, nil
+	}
+	select {
+	case r, ok := <-replies:
+		if ok {
+			events <- event{p.rank, &r}
+			return
+		}
+		events <- event{p.rank, nil}
+	case <-gone:
+		events <- event{p.rank, nil}
+	case <-stop:
+	}
+}

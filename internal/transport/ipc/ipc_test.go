@@ -1,0 +1,97 @@
+package ipc_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/ipc"
+	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
+)
+
+func TestMain(m *testing.M) {
+	transporttest.Main(m, func(options json.RawMessage) (transport.Transport, error) {
+		var o ipc.Options
+		if err := json.Unmarshal(options, &o); err != nil {
+			return nil, err
+		}
+		return ipc.New(o)
+	})
+}
+
+func TestHost(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	d, err := host.Driver().Open(infos[0].UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := d.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, engine := range d.Engines() {
+		if i > 0 {
+			free = 0 // one engine's worth of touching gigabytes is enough
+		}
+		t.Run(engine, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Subject{
+				Arm: transporttest.Arm(t, "ipc", ipc.Options{Engine: engine}), Devices: []gpu.Info{infos[0], infos[0]}, Ranks: []int{0, 1}, Free: free,
+			})
+		})
+	}
+}
+
+// TestHWCUDA runs the suite on GPUs: on two when there are two, else both ranks share one.
+func TestHWCUDA(t *testing.T) {
+	infos := transporttest.Require(t, cuda.New(), 1)
+	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
+	engines := []string{"ce", "sm"}
+	if infos[0].Arch >= "sm_90" {
+		engines = append(engines, "bulk")
+	}
+	for _, engine := range engines {
+		for _, handle := range []gpu.HandleKind{gpu.HandleLegacy, gpu.HandleVMM} {
+			t.Run(fmt.Sprintf("%s %s", engine, handle), func(t *testing.T) {
+				transporttest.Run(t, transporttest.Subject{
+					Arm: transporttest.Arm(t, "ipc", ipc.Options{Engine: engine, Handle: handle}), Devices: devices, Ranks: []int{0, 1},
+					Free: infos[0].Memory * 9 / 10, Graph: true,
+				})
+			})
+		}
+	}
+}
+
+func TestUnknownPath(t *testing.T) {
+	if _, err := ipc.New(ipc.Options{Path: "tunnel"}); err == nil || !strings.Contains(err.Error(), "auto direct") {
+		t.Errorf("got %v, want the known paths named", err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	tr, err := ipc.New(ipc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, gpuInfo := gpu.Info{Kind: "host"}, gpu.Info{Kind: "cuda"}
+	for _, c := range []struct {
+		devices []gpu.Info
+		ok      bool
+	}{
+		{[]gpu.Info{cpu, cpu}, true},
+		{[]gpu.Info{gpuInfo, gpuInfo}, true},
+		{[]gpu.Info{cpu, gpuInfo}, false},
+		{[]gpu.Info{cpu}, false},
+		{[]gpu.Info{cpu, cpu, cpu}, false},
+	} {
+		err := tr.Probe(c.devices)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, gpu.ErrUnsupported) {
+			t.Errorf("%v: %v", c.devices, err)
+		}
+	}
+}

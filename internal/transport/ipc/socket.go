@@ -1,0 +1,255 @@
+package ipc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+)
+
+// hello is the one message that each rank sends the other. File descriptors travel beside it: rank 0's link, then
+// the handle's, if it has one.
+type hello struct {
+	Run    string     `json:"run"`
+	Handle gpu.Handle `json:"handle"`
+	HasFD  bool       `json:"has_fd"`
+}
+
+// listener is rank 0's socket, in the abstract namespace: it vanishes with the process.
+type listener struct {
+	l    *net.UnixListener
+	name string
+}
+
+func listen(run string) (*listener, error) {
+	name := "@p2pbench-" + run
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return &listener{l: l, name: name}, nil
+}
+
+func (s *listener) Close() error { return s.l.Close() }
+
+// swap waits for the peer, takes its hello and answers with own and the link's descriptor.
+func (s *listener) swap(ctx context.Context, own hello, link int) (hello, error) {
+	deadline, _ := ctx.Deadline()
+	_ = s.l.SetDeadline(deadline)
+	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
+	defer stop()
+	for {
+		c, err := s.l.AcceptUnix()
+		if err != nil {
+			return hello{}, fmt.Errorf("wait for the peer: %w", err)
+		}
+		theirs, fds, err := s.serve(ctx, c, own, link)
+		_ = c.Close()
+		if errors.Is(err, errStranger) {
+			continue
+		}
+		if err != nil {
+			return hello{}, err
+		}
+		return withFD(theirs, fds)
+	}
+}
+
+// errStranger marks a connection that is not from this run.
+var errStranger = errors.New("not a rank of this run")
+
+func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, link int) (hello, []int, error) {
+	if err := sameUser(c); err != nil {
+		return hello{}, nil, err
+	}
+	theirs, fds, err := receive(ctx, c)
+	if err != nil {
+		return hello{}, nil, err
+	}
+	if theirs.Run != own.Run {
+		closeAll(fds)
+		return hello{}, nil, fmt.Errorf("run %q: %w", theirs.Run, errStranger)
+	}
+	if err := send(ctx, c, own, link); err != nil {
+		closeAll(fds)
+		return hello{}, nil, err
+	}
+	return theirs, fds, nil
+}
+
+// dial reaches rank 0, swaps hellos and returns rank 0's hello and the link's descriptor.
+func dial(ctx context.Context, name string, own hello) (hello, int, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unixpacket", name)
+	if err != nil {
+		return hello{}, -1, err
+	}
+	defer func() { _ = conn.Close() }()
+	c := conn.(*net.UnixConn)
+	if err := sameUser(c); err != nil {
+		return hello{}, -1, err
+	}
+	if err := send(ctx, c, own, -1); err != nil {
+		return hello{}, -1, err
+	}
+	theirs, fds, err := receive(ctx, c)
+	if err != nil {
+		return hello{}, -1, err
+	}
+	if len(fds) == 0 {
+		return hello{}, -1, errors.New("rank 0 sent no link")
+	}
+	theirs, err = withFD(theirs, fds[1:])
+	if err != nil {
+		closeFD(fds[0])
+		return hello{}, -1, err
+	}
+	return theirs, fds[0], nil
+}
+
+// withFD puts the descriptor that came beside h into its handle.
+func withFD(h hello, fds []int) (hello, error) {
+	h.Handle.FD = -1
+	switch {
+	case h.HasFD && len(fds) == 1:
+		h.Handle.FD = fds[0]
+	case h.HasFD:
+		closeAll(fds)
+		return hello{}, fmt.Errorf("%d file descriptors came with the handle, want 1", len(fds))
+	default:
+		closeAll(fds)
+	}
+	return h, nil
+}
+
+// sameUser refuses connections between users: a handle is the right to write into memory.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if cerr != nil {
+		return fmt.Errorf("peer's credentials: %w", cerr)
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("peer runs as user %d: %w", cred.Uid, errStranger)
+	}
+	return nil
+}
+
+func send(ctx context.Context, c *net.UnixConn, h hello, link int) error {
+	var fds []int
+	if link >= 0 {
+		fds = append(fds, link)
+	}
+	if h.HasFD = h.Handle.FD >= 0; h.HasFD {
+		fds = append(fds, h.Handle.FD)
+	}
+	b, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = syscall.UnixRights(fds...)
+	}
+	_, _, err = c.WriteMsgUnix(b, rights, nil)
+	return err
+}
+
+func receive(ctx context.Context, c *net.UnixConn) (hello, []int, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
+	b := make([]byte, 4096)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return hello{}, nil, fmt.Errorf("hello from the peer: %w", err)
+	}
+	fds, err := rights(oob[:oobn])
+	if err != nil {
+		return hello{}, nil, err
+	}
+	var h hello
+	err = json.Unmarshal(b[:n], &h)
+	if err == nil && flags&unix.MSG_CTRUNC != 0 {
+		err = errors.New("file descriptors were dropped: raise the limit of open files (ulimit -n)")
+	}
+	if err != nil {
+		closeAll(fds)
+		return hello{}, nil, fmt.Errorf("hello from the peer: %w", err)
+	}
+	return h, fds, nil
+}
+
+func rights(oob []byte) ([]int, error) {
+	msgs, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("control message: %w", err)
+	}
+	var all []int
+	for i := range msgs {
+		fds, err := syscall.ParseUnixRights(&msgs[i])
+		if err != nil {
+			closeAll(all)
+			return nil, fmt.Errorf("control message: %w", err)
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+		}
+		all = append(all, fds...)
+	}
+	return all, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		closeFD(fd)
+	}
+}
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// newLink makes the memory of the control words.
+func newLink(bytes int) (int, error) {
+	fd, err := unix.MemfdCreate("p2pbench-link", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("link: memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
+		closeFD(fd)
+		return -1, fmt.Errorf("link: %w", err)
+	}
+	return fd, nil
+}
+
+func mapLink(fd, bytes int) ([]byte, error) {
+	mem, err := unix.Mmap(fd, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("link: mmap: %w", err)
+	}
+	return mem, nil
+}

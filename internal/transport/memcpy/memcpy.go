@@ -1,0 +1,165 @@
+// Package memcpy is the baseline with no second process: rank 0 opens both devices and copies between them, with the
+// GPU's copy engine or with libc's memcpy. It shows what the hardware gives when nobody has to be told.
+package memcpy
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo LDFLAGS: -lpthread
+#include <stdlib.h>
+#include "memcpy.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/loop"
+)
+
+// Options are the baseline's knobs.
+type Options struct {
+	Engine string `json:"engine"` // a name the device knows; "": its default
+}
+
+type memcpy struct{ o Options }
+
+// New makes the transport.
+func New(o Options) transport.Transport { return &memcpy{o: o} }
+
+func (*memcpy) Name() string { return "memcpy" }
+
+// Ranks is rank 0 alone.
+func (*memcpy) Ranks(int) []int { return []int{0} }
+
+func (*memcpy) Probe(devices []gpu.Info) error {
+	if len(devices) != 2 || devices[0].Kind != devices[1].Kind {
+		return fmt.Errorf("memcpy: it copies between two devices of one kind: %w", gpu.ErrUnsupported)
+	}
+	return nil
+}
+
+func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
+	ep := &endpoint{env: env}
+	if env.Rank != 0 {
+		return ep, nil
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("memcpy: open: %w", err), ep.Close())
+		}
+	}()
+	near, far := env.Device, env.Device
+	if !env.Devices[0].Same(env.Devices[1]) {
+		if far, err = env.Open(env.Devices[1]); err != nil {
+			return nil, err
+		}
+		ep.opened = far
+	}
+	for way, d := range []gpu.Device{near, far} {
+		if ep.engine[way], err = d.Engine(t.engine(d)); err != nil {
+			return nil, err
+		}
+		if ep.source[way], err = d.Alloc(env.Region, gpu.HandleAuto); err != nil {
+			return nil, err
+		}
+		if ep.inbox[way], err = d.Alloc(env.Region, gpu.HandleAuto); err != nil {
+			return nil, err
+		}
+	}
+	return ep, nil
+}
+
+func (t *memcpy) engine(d gpu.Device) string {
+	if t.o.Engine == "" {
+		return d.Engines()[0]
+	}
+	return t.o.Engine
+}
+
+// endpoint is rank 0's: engines and buffers by device. On other ranks it is empty.
+type endpoint struct {
+	env    transport.Env
+	opened gpu.Device // the second device, if it is another one
+	engine [2]gpu.Engine
+	source [2]gpu.Buffer
+	inbox  [2]gpu.Buffer
+	end    *C.struct_memcpy_end
+}
+
+func (*endpoint) Address() []byte { return nil }
+
+func (ep *endpoint) Connect(context.Context, [][]byte) error {
+	if ep.env.Rank != 0 {
+		return nil
+	}
+	ep.end = (*C.struct_memcpy_end)(C.calloc(1, C.sizeof_struct_memcpy_end))
+	ep.end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
+	for way := range ep.engine {
+		ep.end.way[way] = C.struct_memcpy_way{
+			engine: cEngine(ep.engine[way]), far: cEngine(ep.engine[1-way]),
+			source: cBytes(ep.source[way]), inbox: cBytes(ep.inbox[1-way]),
+		}
+	}
+	return nil
+}
+
+func cEngine(e gpu.Engine) *C.struct_p2p_engine { return (*C.struct_p2p_engine)(e.Table().Pointer()) }
+
+// cBytes is a device address as C code holds it; Go never follows it.
+func cBytes(b gpu.Buffer) *C.uint8_t {
+	a := b.Addr()
+	return *(**C.uint8_t)(unsafe.Pointer(&a))
+}
+
+func (ep *endpoint) Describe() transport.Path {
+	p := transport.Path{Path: "memcpy", Completion: "receiver", Knobs: map[string]string{}}
+	if ep.engine[0] != nil {
+		p.Engine = ep.engine[0].Name()
+		p.Knobs["engine"] = p.Engine
+	}
+	return p
+}
+
+func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
+	if ep.end == nil {
+		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
+	}
+	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.engine[0].Table().Records(), samples)
+	if err != nil {
+		return transport.Result{}, fmt.Errorf("memcpy: %w", err)
+	}
+	C.p2p_memcpy_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
+		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
+	return call.Outcome("memcpy/" + ep.engine[0].Name())
+}
+
+func (*endpoint) Counters() map[string]uint64 { return nil }
+
+func (ep *endpoint) Close() error {
+	C.free(unsafe.Pointer(ep.end))
+	ep.end = nil
+	var errs []error
+	for way := range ep.engine {
+		for _, b := range []*gpu.Buffer{&ep.source[way], &ep.inbox[way]} {
+			if *b != nil {
+				errs = append(errs, (*b).Close())
+				*b = nil
+			}
+		}
+		if ep.engine[way] != nil {
+			errs = append(errs, ep.engine[way].Close())
+			ep.engine[way] = nil
+		}
+	}
+	if ep.opened != nil {
+		errs = append(errs, ep.opened.Close())
+		ep.opened = nil
+	}
+	return errors.Join(errs...)
+}
