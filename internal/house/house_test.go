@@ -1,0 +1,272 @@
+package house
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/p2pbench/p2pbench/"
+)
+
+// A floor says what the packages at or below a path may import of this module. The longest path that fits counts.
+type floor struct {
+	path    string
+	imports []string // "p": the package p, "p/...": p and everything below
+	tests   []string // more, in _test.go files
+}
+
+var (
+	device    = []string{"internal/gpu", "internal/gpu/abi"}
+	anyDevice = []string{"internal/gpu/..."}
+	anyPath   = []string{"internal/gpu/...", "internal/transport/..."}
+)
+
+var floors = []floor{
+	{path: "cmd/p2pbench", imports: []string{"internal/..."}},
+	{path: "internal/house"},
+	{path: "internal/report", imports: []string{"internal/report/..."}},
+	{
+		path:    "internal/sweep",
+		imports: []string{"internal/sweep/...", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record"},
+		tests:   anyPath,
+	},
+	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop"}, device...), tests: anyPath},
+	// The suite runs real devices, and ranks as the processes that they are.
+	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
+	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
+	{path: "internal/gpu/abi"},
+	{path: "internal/gpu/kernel", imports: []string{"internal/gpu"}, tests: anyDevice},
+	{path: "internal/gpu/cuda", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
+	{path: "internal/gpu/hip", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
+	{path: "internal/gpu/host", imports: device, tests: anyDevice},
+	{path: "internal/gpu/fault", imports: device, tests: anyDevice},
+}
+
+// cgoPackages may hold C; every other package is pure Go.
+var cgoPackages = []string{
+	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault",
+	"internal/gpu/cuda/enginetest", // for tests
+	"internal/transport/loop", "internal/transport/ipc", "internal/transport/memcpy",
+}
+
+// maxLines is where a file has become several topics.
+const maxLines = 700
+
+func TestFloors(t *testing.T) {
+	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
+		f := floorOf(filepath.ToSlash(filepath.Dir(path)))
+		if f == nil {
+			t.Errorf("%s: no floor for this package: add it to floors in internal/house/house_test.go", path)
+			return
+		}
+		allowed := f.imports
+		if strings.HasSuffix(path, "_test.go") {
+			allowed = append(slices.Clone(allowed), f.tests...)
+		}
+		for _, spec := range file.Imports {
+			name, ok := strings.CutPrefix(importPath(spec), module)
+			if ok && !isSelf(path, name) && !covered(name, allowed) {
+				t.Errorf("%s imports %s; from %s that is not allowed", path, name, f.path)
+			}
+		}
+	})
+}
+
+func TestCgoOnlyWhereCBelongs(t *testing.T) {
+	flags := regexp.MustCompile(`(?m)^\s*#cgo .*CFLAGS:.*-Wall -Wextra`)
+	warned := map[string]bool{}
+	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
+		if !slices.ContainsFunc(file.Imports, func(s *ast.ImportSpec) bool { return importPath(s) == "C" }) {
+			return
+		}
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if !slices.Contains(cgoPackages, dir) {
+			t.Errorf("%s: cgo in a package that is not in cgoPackages", path)
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned[dir] = warned[dir] || flags.Match(text)
+	})
+	for dir, ok := range warned {
+		if !ok {
+			t.Errorf("%s: no \"#cgo CFLAGS: … -Wall -Wextra\": make lint would not see warnings in its C", dir)
+		}
+	}
+}
+
+func TestNoInit(t *testing.T) {
+	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s: func init: nothing registers itself here; the command names what it uses", path)
+			}
+		}
+	})
+}
+
+func TestGeneratedHeadersEqualTheirOriginal(t *testing.T) {
+	header := regexp.MustCompile(`^/\* Code generated from (\S+) by scripts/sync-headers\. DO NOT EDIT\. \*/\n`)
+	copies := 0
+	eachFile(t, func(t *testing.T, path string) {
+		if base := filepath.Base(path); !strings.HasPrefix(base, "zz_") || !strings.HasSuffix(base, ".h") {
+			return
+		}
+		copies++
+		text := read(t, path)
+		m := header.FindSubmatch(text)
+		if m == nil {
+			t.Errorf("%s: its first line does not name its original", path)
+			return
+		}
+		if !bytes.Equal(text[len(m[0]):], read(t, string(m[1]))) {
+			t.Errorf("%s differs from %s: run scripts/sync-headers", path, m[1])
+		}
+	})
+	if copies == 0 {
+		t.Error("no zz_*.h found")
+	}
+}
+
+func TestFilesAreOneTopic(t *testing.T) {
+	eachFile(t, func(t *testing.T, path string) {
+		if strings.HasPrefix(filepath.Base(path), "zz_") || !isSource(path) {
+			return
+		}
+		lines := 0
+		s := bufio.NewScanner(bytes.NewReader(read(t, path)))
+		for s.Scan() {
+			lines++
+		}
+		if err := s.Err(); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if lines > maxLines {
+			t.Errorf("%s has %d lines, more than %d: split it by topic", path, lines, maxLines)
+		}
+	})
+}
+
+func TestFloorRules(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		want     bool
+	}{
+		{"internal/report/table", "internal/report/record", true},
+		{"internal/report/table", "internal/sweep", false},
+		{"internal/sweep/worker", "internal/transport", true},
+		{"internal/sweep", "internal/transport/ipc", false},
+		{"internal/sweep", "internal/report/table", false},
+		{"internal/transport/ipc", "internal/gpu/abi", true},
+		{"internal/transport/ipc", "internal/transport/memcpy", false},
+		{"internal/transport/ipc", "internal/gpu/cuda", false},
+		{"internal/gpu/cuda", "internal/gpu/kernel", true},
+		{"internal/gpu/cuda", "internal/gpu/host", false},
+		{"internal/gpu/abi", "internal/gpu", false},
+		{"internal/report/table", "cmd/p2pbench", false},
+	} {
+		if got := covered(c.to, floorOf(c.from).imports); got != c.want {
+			t.Errorf("%s → %s: allowed %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+func floorOf(dir string) *floor {
+	var best *floor
+	for i := range floors {
+		f := &floors[i]
+		if (dir == f.path || strings.HasPrefix(dir, f.path+"/")) && (best == nil || len(f.path) > len(best.path)) {
+			best = f
+		}
+	}
+	return best
+}
+
+func covered(name string, allowed []string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		tree, below := strings.CutSuffix(a, "/...")
+		return name == tree || below && strings.HasPrefix(name, tree+"/")
+	})
+}
+
+// isSelf reports an external test's import of its own package.
+func isSelf(path, name string) bool {
+	return strings.HasSuffix(path, "_test.go") && filepath.ToSlash(filepath.Dir(path)) == name
+}
+
+func importPath(s *ast.ImportSpec) string {
+	p, err := strconv.Unquote(s.Path.Value)
+	if err != nil {
+		panic(fmt.Sprintf("import %s: %v", s.Path.Value, err))
+	}
+	return p
+}
+
+func isSource(path string) bool {
+	return slices.Contains([]string{".go", ".c", ".h", ".cu", ".cuh", ".sh", ".py"}, filepath.Ext(path)) ||
+		strings.HasPrefix(filepath.ToSlash(path), "scripts/")
+}
+
+func eachGoFile(t *testing.T, f func(t *testing.T, path string, file *ast.File)) {
+	t.Helper()
+	eachFile(t, func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, ".go") {
+			return
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, path, file)
+	})
+}
+
+// eachFile calls f for every file of the source tree, testdata aside; path is relative to the root.
+func eachFile(t *testing.T, f func(t *testing.T, path string)) {
+	t.Helper()
+	for _, top := range []string{"cmd", "internal", "scripts"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case d.IsDir() && d.Name() == "testdata":
+				return filepath.SkipDir
+			case !d.Type().IsRegular():
+				return nil
+			}
+			rel, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			f(t, rel)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
