@@ -1,0 +1,153 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// maxN bounds the samples of a cell, so that a histogram of a few bytes cannot ask for all memory.
+const maxN = 1 << 30
+
+// check reports the first thing in the document that no run could have produced.
+func (d Document) check() error {
+	if d.Exit < 0 || d.Exit > 255 {
+		return fmt.Errorf("exit: %d is no exit code", d.Exit)
+	}
+	for i, c := range d.Cells {
+		if c.Op == "" || c.Transport == "" {
+			return fmt.Errorf("cells[%d]: op and transport must be named", i)
+		}
+		if err := c.check(); err != nil {
+			return fmt.Errorf("cells[%d] (%s %s, size %d): %w", i, c.Transport, c.Op, c.Size, err)
+		}
+	}
+	return nil
+}
+
+func (c Cell) check() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"ranks", c.Ranks}, {"window", c.Window}, {"warmup", c.Warmup}, {"iters", c.Iters}} {
+		if f.value < 0 {
+			return fmt.Errorf("%s: %d is negative", f.name, f.value)
+		}
+	}
+	if err := checkFigures(c.N, c.Lat, c.SamplesNS, c.Histogram); err != nil {
+		return err
+	}
+	if err := checkPositive([]named{
+		{"bw_GBps_per_dir", c.BWPerDir},
+		{"bw_GBps_sum", c.BWSum},
+		{"msg_rate", &c.MsgRate},
+		{"cold.export_us", c.Cold.ExportUS},
+		{"cold.open_us", c.Cold.OpenUS},
+		{"cold.connect_us", c.Cold.ConnectUS},
+		{"cold.first_us", c.Cold.FirstUS},
+	}); err != nil {
+		return err
+	}
+	for i, v := range c.Vs {
+		if err := v.check(); err != nil {
+			return fmt.Errorf("vs[%d] (%s): %w", i, v.Name, err)
+		}
+	}
+	return nil
+}
+
+func (v Vs) check() error {
+	if v.Name == "" {
+		return errors.New("name is missing")
+	}
+	if v.NA != "" && v.N != 0 {
+		return fmt.Errorf("has %d samples and is n/a (%s) at once", v.N, v.NA)
+	}
+	if err := checkFigures(v.N, v.Lat, v.SamplesNS, v.Histogram); err != nil {
+		return err
+	}
+	return checkPositive([]named{{"bw_GBps_per_dir", v.BWPerDir}, {"ratio", v.Ratio}})
+}
+
+type named struct {
+	name  string
+	value *float64
+}
+
+func checkPositive(figures []named) error {
+	for _, f := range figures {
+		if f.value != nil && *f.value < 0 {
+			return fmt.Errorf("%s: %v is negative", f.name, *f.value)
+		}
+	}
+	return nil
+}
+
+// checkFigures holds a cell's summary against itself and against its samples, where the document has them.
+func checkFigures(n int, lat Latency, samples []int64, bins []Bin) error {
+	if n < 0 || n > maxN {
+		return fmt.Errorf("n: %d is not between 0 and %d", n, maxN)
+	}
+	if n == 0 && lat != (Latency{}) {
+		return errors.New("n is 0 and lat_us has figures")
+	}
+	if lat.Min < 0 || lat.Min > lat.P50 || lat.P50 > lat.P90 || lat.P90 > lat.P99 || lat.P99 > lat.P999 || lat.P999 > lat.Max {
+		return errors.New("lat_us: min, p50, p90, p99, p999 and max are not in ascending order")
+	}
+	if !between(lat.Min, lat.Mean, lat.Max) {
+		return errors.New("lat_us: mean is not between min and max")
+	}
+	if len(samples) > 0 && len(bins) > 0 {
+		return errors.New("samples_ns and histogram_ns exclude each other")
+	}
+	if err := checkSamples(n, samples); err != nil {
+		return err
+	}
+	if err := checkBins(n, bins); err != nil {
+		return err
+	}
+	if len(samples) > 0 && !same(lat, Summarise(samples)) || len(bins) > 0 && !same(lat, summariseBins(n, bins)) {
+		return errors.New("lat_us is not the summary of the samples")
+	}
+	return nil
+}
+
+func checkSamples(n int, samples []int64) error {
+	if len(samples) > 0 && len(samples) != n {
+		return fmt.Errorf("n is %d and samples_ns has %d", n, len(samples))
+	}
+	for i, ns := range samples {
+		if ns < 0 {
+			return fmt.Errorf("samples_ns[%d]: %d is negative", i, ns)
+		}
+	}
+	return nil
+}
+
+func checkBins(n int, bins []Bin) error {
+	left := int64(n)
+	for i, b := range bins {
+		if b.NS < 0 || b.Count < 1 || i > 0 && b.NS <= bins[i-1].NS {
+			return fmt.Errorf("histogram_ns[%d]: values must ascend from 0 and counts be at least 1", i)
+		}
+		if left -= b.Count; left < 0 {
+			break // before the sum can overflow
+		}
+	}
+	if len(bins) > 0 && left != 0 {
+		return fmt.Errorf("n is %d and the counts of histogram_ns do not add up to it", n)
+	}
+	return nil
+}
+
+// same allows for the rounding of another writer's decimals.
+func same(a, b Latency) bool {
+	return near(a.Min, b.Min) && near(a.P50, b.P50) && near(a.P90, b.P90) && near(a.P99, b.P99) &&
+		near(a.P999, b.P999) && near(a.Max, b.Max) && near(a.Mean, b.Mean)
+}
+
+const rounding = 1e-9 // relative
+
+func near(a, b float64) bool { return math.Abs(a-b) <= rounding*max(a, b) }
+
+func between(lo, v, hi float64) bool { return lo <= v && v <= hi || near(lo, v) || near(v, hi) }

@@ -1,0 +1,94 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Read reads one document and refuses, in one line, what is not one: malformed, truncated or followed by something
+// else, of a foreign or newer schema, or impossible (see check). Keys that it does not know are skipped, since a
+// newer minor version may add some. What it accepts, [Write] writes so that Read gives the same document again.
+func Read(r io.Reader) (Document, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", err)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return Document{}, errors.New("record: read: the file is empty: not a p2pbench result")
+	}
+	var head struct {
+		Schema any `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", explain(data, err))
+	}
+	if err := checkSchema(head.Schema); err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", err)
+	}
+	var d Document
+	if err := json.Unmarshal(data, &d); err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", explain(data, err))
+	}
+	if err := d.check(); err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", err)
+	}
+	return d.filled(), nil
+}
+
+// explain says where the JSON is wrong, and what was expected there.
+func explain(data []byte, err error) error {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		if isTruncated(data, syntax) {
+			return fmt.Errorf("%s: the file is truncated", place(data, syntax.Offset))
+		}
+		return fmt.Errorf("%s: malformed JSON: %w", place(data, syntax.Offset), err)
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		if wrong.Field == "" {
+			return fmt.Errorf("not a p2pbench result: a JSON %s, expected an object", wrong.Value)
+		}
+		return fmt.Errorf("%s: %s: a JSON %s, expected %s", place(data, wrong.Offset), wrong.Field, wrong.Value, wrong.Type)
+	}
+	return err
+}
+
+// isTruncated tells the end of the data from a wrong byte in it. The decoder feeds itself a space after the end, and
+// then blames that where a number or a word breaks off.
+func isTruncated(data []byte, err *json.SyntaxError) bool {
+	if err.Offset < int64(len(data)) {
+		return false
+	}
+	return strings.HasPrefix(err.Error(), "unexpected end") ||
+		strings.HasPrefix(err.Error(), "invalid character ' '") && data[len(data)-1] != ' '
+}
+
+// place names the line of the byte before offset, which is where decoding stopped.
+func place(data []byte, offset int64) string {
+	offset = min(max(offset, 0), int64(len(data)))
+	return fmt.Sprintf("line %d (byte %d)", 1+bytes.Count(data[:max(offset-1, 0)], []byte("\n")), offset)
+}
+
+func checkSchema(found any) error {
+	name, ok := found.(string)
+	if !ok || name == "" {
+		return fmt.Errorf("no schema: not a p2pbench result (expected %q)", Schema)
+	}
+	if name == Schema {
+		return nil
+	}
+	tool, major, _ := strings.Cut(name, "/")
+	ours, oursMajor, _ := strings.Cut(Schema, "/")
+	if n, err := strconv.Atoi(major); err == nil && tool == ours {
+		if known, _ := strconv.Atoi(oursMajor); n > known {
+			return fmt.Errorf("result was written by a newer p2pbench (schema %s); this one reads %s: upgrade p2pbench", name, Schema)
+		}
+	}
+	return fmt.Errorf("foreign schema %q: not a p2pbench result (expected %q)", name, Schema)
+}

@@ -1,0 +1,138 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Write writes the document as indented JSON with a newline at its end. A list or object that holds no other stays on
+// one line, so a cell's samples are one line. An empty Schema is written as [Schema]; a list that the schema has not
+// marked optional is written as [], never as null. Nothing is written when the document cannot be expressed, which
+// means that it holds a NaN or an infinity.
+func Write(w io.Writer, d Document) error {
+	var compact bytes.Buffer
+	enc := json.NewEncoder(&compact)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(d.filled()); err != nil {
+		return fmt.Errorf("record: write: %w", err)
+	}
+	if _, err := w.Write(layOut(bytes.TrimSpace(compact.Bytes()))); err != nil {
+		return fmt.Errorf("record: write: %w", err)
+	}
+	return nil
+}
+
+// filled replaces what would be null by what is empty, in a copy.
+func (d Document) filled() Document {
+	if d.Schema == "" {
+		d.Schema = Schema
+	}
+	d.Command = filledSlice(d.Command)
+	d.Warnings = filledSlice(d.Warnings)
+	d.Env.Ranks = filledSlice(d.Env.Ranks)
+	d.Cells = append([]Cell{}, d.Cells...)
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.Vs = filledSlice(c.Vs)
+		c.Warnings = filledSlice(c.Warnings)
+		if c.Counters == nil {
+			c.Counters = map[string]uint64{}
+		}
+		if c.Knobs == nil {
+			c.Knobs = map[string]string{}
+		}
+	}
+	return d
+}
+
+func filledSlice[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// layOut breaks valid compact JSON into lines.
+func layOut(compact []byte) []byte {
+	var out bytes.Buffer
+	depth := 0
+	newline := func() {
+		out.WriteByte('\n')
+		for range depth {
+			out.WriteString("  ")
+		}
+	}
+	for i := 0; i < len(compact); i++ {
+		switch c := compact[i]; c {
+		case '"':
+			end := stringEnd(compact, i)
+			out.Write(compact[i:end])
+			i = end - 1
+		case '[', '{':
+			if end := leafEnd(compact, i); end > 0 {
+				writeSpaced(&out, compact[i:end])
+				i = end - 1
+				continue
+			}
+			out.WriteByte(c)
+			depth++
+			newline()
+		case ']', '}':
+			depth--
+			newline()
+			out.WriteByte(c)
+		case ',':
+			out.WriteByte(c)
+			newline()
+		case ':':
+			out.WriteString(": ")
+		default:
+			out.WriteByte(c)
+		}
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// stringEnd is the index after the string that starts at i.
+func stringEnd(b []byte, i int) int {
+	for i++; b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// leafEnd is the index after the list or object that starts at i, or 0 when it holds another one.
+func leafEnd(b []byte, i int) int {
+	for i++; ; i++ {
+		switch b[i] {
+		case '"':
+			i = stringEnd(b, i) - 1
+		case '[', '{':
+			return 0
+		case ']', '}':
+			return i + 1
+		}
+	}
+}
+
+// writeSpaced writes a list or object on one line.
+func writeSpaced(out *bytes.Buffer, leaf []byte) {
+	for i := 0; i < len(leaf); i++ {
+		switch c := leaf[i]; c {
+		case '"':
+			end := stringEnd(leaf, i)
+			out.Write(leaf[i:end])
+			i = end - 1
+		case ',', ':':
+			out.WriteByte(c)
+			out.WriteByte(' ')
+		default:
+			out.WriteByte(c)
+		}
+	}
+}
