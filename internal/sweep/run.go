@@ -179,8 +179,9 @@ func (m *measurement) cell() record.Cell {
 		Op: string(c.Op), Size: c.Size, Offset: c.Offset, Ranks: len(m.job.Plan.Ranks), Window: c.Window,
 		Warmup: c.Warmup, Iters: c.Iters, N: len(samples), Completion: path.Completion,
 		Lat: record.Summarise(samples), Cold: m.cold(), Counters: m.counters(), Knobs: m.knobs(),
-		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3, SamplesNS: samples,
+		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3,
 	}
+	cell.SamplesNS, cell.Histogram = record.Keep(samples)
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}
@@ -219,8 +220,9 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 	samples := m.policy.arms[arm].samples
 	v := record.Vs{
 		Name: m.job.Plan.Arms[arm].Name, Engine: m.job.Paths[arm][0].Engine, N: len(samples),
-		Lat: record.Summarise(samples), Verified: cell.Verified, SamplesNS: samples,
+		Lat: record.Summarise(samples), Verified: cell.Verified,
 	}
+	v.SamplesNS, v.Histogram = record.Keep(samples)
 	v.BWPerDir, _, _ = bandwidth(m.c, v.Lat.P50)
 	if cell.Lat.P50 > 0 {
 		ratio := v.Lat.P50 / cell.Lat.P50

@@ -31,11 +31,6 @@ import (
 // Kind is the name of this device after --device.
 const Kind = "host"
 
-// ntFrom is the message size in bytes from which the engine "cpu" uses non-temporal stores. They win wherever the
-// receiver has read the previous message, which the payload check makes sure of; below, ordinary stores leave the
-// lines in the cache and cost no drain of the write-combining buffers (docs/results has the comparison).
-const ntFrom = 16 << 10
-
 type driver struct{ sys string }
 
 // Driver finds CPU memory, one device a NUMA node.
@@ -204,31 +199,31 @@ func (b *buffer) Close() error {
 	return err
 }
 
-// engines are the ways of copying and the size from which each uses non-temporal stores.
-var engines = []struct {
-	name string
-	from uint64
-}{{"cpu", ntFrom}, {"cpu-memcpy", math.MaxUint64}, {"cpu-nt", 0}}
+// The ways of copying: libc's memcpy for what fits the cache and non-temporal stores beyond, or one of them always.
+const (
+	engineCPU    = "cpu"
+	engineMemcpy = "cpu-memcpy"
+	engineNT     = "cpu-nt"
+)
 
-func (d *device) Engines() []string {
-	names := make([]string, len(engines))
-	for i, e := range engines {
-		names[i] = e.name
-	}
-	return names
-}
+func (d *device) Engines() []string { return []string{engineCPU, engineMemcpy, engineNT} }
 
 func (d *device) Engine(name string) (gpu.Engine, error) {
-	for _, e := range engines {
-		if e.name == name {
-			g := C.p2p_host_engine_new(C.size_t(e.from))
-			if g == nil {
-				return nil, fmt.Errorf("host: engine %s: out of memory", name)
-			}
-			return &engine{name: name, c: g}, nil
-		}
+	var from uint64 // non-temporal stores from this size
+	switch name {
+	case engineCPU:
+		from = ntFrom("/sys/devices/system/cpu/cpu0/cache")
+	case engineMemcpy:
+		from = math.MaxUint64
+	case engineNT:
+	default:
+		return nil, gpu.UnknownEngine(Kind, name, d.Engines())
 	}
-	return nil, gpu.UnknownEngine(Kind, name, d.Engines())
+	g := C.p2p_host_engine_new(C.size_t(from))
+	if g == nil {
+		return nil, fmt.Errorf("host: engine %s: out of memory", name)
+	}
+	return &engine{name: name, c: g}, nil
 }
 
 type engine struct {

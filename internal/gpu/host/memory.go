@@ -9,6 +9,38 @@ import (
 	"strings"
 )
 
+// ntFrom is the message size in bytes from which non-temporal stores win over memcpy: a quarter of the last cache
+// below dir, the kernel's description of a CPU's caches. A larger message, its source and what else a run touches do
+// not stay in the cache anyway, and stores around it save reading every line of the destination first. On an EPYC with
+// 32 MiB the two are equal at 4 MiB and non-temporal stores are a quarter faster at 16 MiB.
+func ntFrom(dir string) uint64 {
+	const unknown = 16 << 20 // a cache that the kernel does not describe
+	var last, level uint64
+	indexes, _ := filepath.Glob(filepath.Join(dir, "index[0-9]*")) // the pattern is well-formed
+	for _, index := range indexes {
+		l, ok := readUint(filepath.Join(index, "level"))
+		size, sok := readCacheSize(filepath.Join(index, "size"))
+		if ok && sok && l >= level {
+			level, last = l, size
+		}
+	}
+	if last == 0 {
+		last = unknown
+	}
+	return last / 4
+}
+
+// readCacheSize reads "32768K".
+func readCacheSize(path string) (uint64, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	kib, ok := strings.CutSuffix(strings.TrimSpace(string(b)), "K")
+	n, err := strconv.ParseUint(kib, 10, 64)
+	return n << 10, ok && err == nil
+}
+
 // available is MemAvailable of meminfo, bounded by what the control group of this process still allows (cgroup v2:
 // memory.max less memory.current of every ancestor).
 func available(meminfo, cgroot string) (uint64, error) {
