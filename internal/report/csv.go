@@ -3,77 +3,38 @@ package report
 import (
 	"encoding/csv"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// csvColumns are the columns that every cell has; baselines follow, five columns each.
-var csvColumns = []struct {
-	name  string
-	value func(record.Cell) string
-}{
-	{"transport", func(c record.Cell) string { return c.Transport }},
-	{"path", func(c record.Cell) string { return c.Path }},
-	{"engine", func(c record.Cell) string { return c.Engine }},
-	{"device", func(c record.Cell) string { return c.Device }},
-	{"op", func(c record.Cell) string { return c.Op }},
-	{"size", func(c record.Cell) string { return strconv.FormatUint(c.Size, 10) }},
-	{"offset", func(c record.Cell) string { return strconv.FormatUint(c.Offset, 10) }},
-	{"ranks", func(c record.Cell) string { return strconv.Itoa(c.Ranks) }},
-	{"window", func(c record.Cell) string { return strconv.Itoa(c.Window) }},
-	{"warmup", func(c record.Cell) string { return strconv.Itoa(c.Warmup) }},
-	{"n", func(c record.Cell) string { return strconv.Itoa(c.N) }},
-	{"completion", func(c record.Cell) string { return c.Completion }},
-	{"min_us", func(c record.Cell) string { return full(c.Lat.Min) }},
-	{"p50_us", func(c record.Cell) string { return full(c.Lat.P50) }},
-	{"p90_us", func(c record.Cell) string { return full(c.Lat.P90) }},
-	{"p99_us", func(c record.Cell) string { return full(c.Lat.P99) }},
-	{"p999_us", func(c record.Cell) string { return full(c.Lat.P999) }},
-	{"max_us", func(c record.Cell) string { return full(c.Lat.Max) }},
-	{"mean_us", func(c record.Cell) string { return full(c.Lat.Mean) }},
-	{"bw_GBps_per_dir", func(c record.Cell) string { return fullOrEmpty(c.BWPerDir) }},
-	{"bw_GBps_sum", func(c record.Cell) string { return fullOrEmpty(c.BWSum) }},
-	{"msg_rate", func(c record.Cell) string { return full(c.MsgRate) }},
-	{"verified", func(c record.Cell) string {
-		if c.Verified == nil {
-			return ""
-		}
-		return strconv.FormatBool(*c.Verified)
-	}},
-	{"invalid", func(c record.Cell) string {
-		if c.Invalid == nil {
-			return ""
-		}
-		return *c.Invalid
-	}},
-	{"skew_us", func(c record.Cell) string { return full(c.SkewUS) }},
-	{"warnings", func(c record.Cell) string { return strings.Join(c.Warnings, "; ") }},
+// A field is one column of the CSV.
+type field struct {
+	name string
+	text func(record.Cell) string
 }
 
-func renderCSV(w io.Writer, d record.Document, _ Options) error {
-	names := baselineNames(d)
-	var header []string
-	for _, c := range csvColumns {
-		header = append(header, c.name)
-	}
-	for _, n := range names {
-		for _, what := range []string{"p50_us", "p99_us", "bw_GBps_per_dir", "ratio", "na"} {
-			header = append(header, "vs_"+n+"_"+what)
-		}
-	}
+// writeCSV writes a header and one row per cell. What a cell does not have is empty. Columns of baselines, counters
+// and knobs follow the fixed ones and are those that any cell of the document has.
+func writeCSV(w io.Writer, d record.Document) error {
+	fields := slices.Concat(identityFields(), figureFields(), stateFields(), coldFields(), baselineFields(d),
+		mapFields(d, "counter_", func(c record.Cell) map[string]string { return counterTexts(c.Counters) }),
+		mapFields(d, "knob_", func(c record.Cell) map[string]string { return c.Knobs }))
 	out := csv.NewWriter(w)
-	if err := out.Write(header); err != nil {
+	out.UseCRLF = true
+	row := make([]string, len(fields))
+	for i, f := range fields {
+		row[i] = f.name
+	}
+	if err := out.Write(row); err != nil {
 		return err
 	}
-	for _, cell := range d.Cells {
-		var row []string
-		for _, c := range csvColumns {
-			row = append(row, c.value(cell))
-		}
-		for _, n := range names {
-			row = append(row, csvVersus(cell, n)...)
+	for _, c := range d.Cells {
+		for i, f := range fields {
+			row[i] = f.text(c)
 		}
 		if err := out.Write(row); err != nil {
 			return err
@@ -83,17 +44,133 @@ func renderCSV(w io.Writer, d record.Document, _ Options) error {
 	return out.Error()
 }
 
-func csvVersus(c record.Cell, name string) []string {
-	v, ok := versus(c, name)
-	if !ok || v.NA != "" {
-		return []string{"", "", "", "", v.NA}
+func identityFields() []field {
+	return []field{
+		{"transport", func(c record.Cell) string { return c.Transport }},
+		{"path", func(c record.Cell) string { return c.Path }},
+		{"engine", func(c record.Cell) string { return c.Engine }},
+		{"device", func(c record.Cell) string { return c.Device }},
+		{"op", func(c record.Cell) string { return c.Op }},
+		{"size", func(c record.Cell) string { return strconv.FormatUint(c.Size, 10) }},
+		{"offset", func(c record.Cell) string { return strconv.FormatUint(c.Offset, 10) }},
+		{"ranks", func(c record.Cell) string { return strconv.Itoa(c.Ranks) }},
+		{"window", func(c record.Cell) string { return strconv.Itoa(c.Window) }},
+		{"warmup", func(c record.Cell) string { return strconv.Itoa(c.Warmup) }},
+		{"iters", func(c record.Cell) string { return strconv.Itoa(c.Iters) }},
+		{"n", func(c record.Cell) string { return strconv.Itoa(c.N) }},
+		{"completion", func(c record.Cell) string { return c.Completion }},
 	}
-	return []string{full(v.Lat.P50), full(v.Lat.P99), fullOrEmpty(v.BWPerDir), fullOrEmpty(v.Ratio), ""}
 }
 
-func fullOrEmpty(f *float64) string {
-	if f == nil {
+func figureFields() []field {
+	var fields []field
+	for _, f := range latencies {
+		fields = append(fields, field{f.name + "_us", func(c record.Cell) string { return sampled(c.N, f.of(c.Lat)) }})
+	}
+	return append(fields,
+		field{"bw_GBps_per_dir", func(c record.Cell) string { return fullOrEmpty(c.BWPerDir) }},
+		field{"bw_GBps_sum", func(c record.Cell) string { return fullOrEmpty(c.BWSum) }},
+		field{"msg_rate", func(c record.Cell) string { return sampled(c.N, c.MsgRate) }})
+}
+
+// latencies are the figures of a summary under the names they have in the document.
+var latencies = []struct {
+	name string
+	of   func(record.Latency) float64
+}{
+	{"min", func(l record.Latency) float64 { return l.Min }},
+	{"p50", func(l record.Latency) float64 { return l.P50 }},
+	{"p90", func(l record.Latency) float64 { return l.P90 }},
+	{"p99", func(l record.Latency) float64 { return l.P99 }},
+	{"p999", func(l record.Latency) float64 { return l.P999 }},
+	{"max", func(l record.Latency) float64 { return l.Max }},
+	{"mean", func(l record.Latency) float64 { return l.Mean }},
+}
+
+func stateFields() []field {
+	return []field{
+		{"verified", func(c record.Cell) string {
+			if c.Verified == nil {
+				return ""
+			}
+			return strconv.FormatBool(*c.Verified)
+		}},
+		{"invalid", func(c record.Cell) string {
+			if c.Invalid == nil {
+				return ""
+			}
+			return *c.Invalid
+		}},
+		{"warnings", func(c record.Cell) string { return strings.Join(c.Warnings, "; ") }},
+		{"skew_us", func(c record.Cell) string { return full(c.SkewUS) }},
+	}
+}
+
+func coldFields() []field {
+	return []field{
+		{"export_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.ExportUS) }},
+		{"open_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.OpenUS) }},
+		{"connect_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.ConnectUS) }},
+		{"first_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.FirstUS) }},
+	}
+}
+
+func baselineFields(d record.Document) []field {
+	var fields []field
+	for _, name := range (block{cells: d.Cells}).baselines() {
+		add := func(suffix string, text func(record.Vs) string) {
+			fields = append(fields, field{"vs_" + name + "_" + suffix, func(c record.Cell) string {
+				if v := baseline(c, name); v != nil {
+					return text(*v)
+				}
+				return ""
+			}})
+		}
+		add("engine", func(v record.Vs) string { return v.Engine })
+		add("n", func(v record.Vs) string { return strconv.Itoa(v.N) })
+		for _, f := range latencies {
+			add(f.name+"_us", func(v record.Vs) string { return sampled(v.N, f.of(v.Lat)) })
+		}
+		add("bw_GBps_per_dir", func(v record.Vs) string { return fullOrEmpty(v.BWPerDir) })
+		add("ratio", func(v record.Vs) string { return fullOrEmpty(v.Ratio) })
+		add("na", func(v record.Vs) string { return v.NA })
+	}
+	return fields
+}
+
+func mapFields(d record.Document, prefix string, of func(record.Cell) map[string]string) []field {
+	names := map[string]bool{}
+	for _, c := range d.Cells {
+		for k := range of(c) {
+			names[k] = true
+		}
+	}
+	var fields []field
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		fields = append(fields, field{prefix + k, func(c record.Cell) string { return of(c)[k] }})
+	}
+	return fields
+}
+
+func counterTexts(counters map[string]uint64) map[string]string {
+	texts := make(map[string]string, len(counters))
+	for k, v := range counters {
+		texts[k] = strconv.FormatUint(v, 10)
+	}
+	return texts
+}
+
+// sampled is empty without samples: there is no figure then, not even zero.
+func sampled(n int, v float64) string {
+	if n == 0 {
 		return ""
 	}
-	return full(*f)
+	return full(v)
+}
+
+func fullOrEmpty(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return full(*v)
 }

@@ -1,45 +1,71 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-func renderMarkdown(w io.Writer, d record.Document, _ Options) error {
-	var notes footnotes
-	for _, b := range blocks(d.Cells) {
-		title := b.title(d)
-		fmt.Fprintf(w, "**%s**  \n%s\n\n", escaped(title[0]), escaped(title[1]))
-		g := b.grid(b.columns(&notes))
-		writeRow(w, g.header)
-		fmt.Fprintln(w, "|"+strings.Repeat("---:|", len(g.header)))
-		for _, r := range g.rows {
-			writeRow(w, r)
+// writeMarkdown writes what the table shows in GitHub's dialect, with all columns whatever the width.
+func writeMarkdown(w io.Writer, d record.Document, o Options) error {
+	var out bytes.Buffer
+	var n notes
+	for _, b := range blocks(d) {
+		writeMarkdownBlock(&out, b, &n, o.Wide)
+	}
+	if len(d.Cells) == 0 {
+		out.WriteString("no cell was measured\n\n")
+	}
+	for _, text := range n.starLines() {
+		fmt.Fprintf(&out, "\\* %s\n\n", escapeMarkdown(text))
+	}
+	for i, text := range n.texts {
+		fmt.Fprintf(&out, "\\[%d] %s\n\n", i+1, escapeMarkdown(text))
+	}
+	for _, f := range circumstances(d) {
+		fmt.Fprintf(&out, "- %s: %s\n", f.label, escapeMarkdown(f.text))
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {
+	title := b.title(wide)
+	head, rest, _ := strings.Cut(title[0], ": ")
+	fmt.Fprintf(out, "### %s\n\n%s\n", escapeMarkdown(head), escapeMarkdown(rest))
+	for _, line := range title[1:] {
+		fmt.Fprintf(out, "<br>%s\n", escapeMarkdown(line))
+	}
+	out.WriteByte('\n')
+	cols := b.columns(n, wide)
+	n.stand(cols)
+	for _, c := range cols {
+		fmt.Fprintf(out, "| %s ", escapeMarkdown(strings.TrimSpace(c.over+" "+c.head)))
+	}
+	out.WriteString("|\n")
+	for _, c := range cols {
+		if c.left {
+			out.WriteString("|:---")
+		} else {
+			out.WriteString("|---:")
 		}
-		fmt.Fprintln(w)
 	}
-	for i, text := range notes.texts {
-		fmt.Fprintf(w, "- [%d] %s\n", i+1, escaped(text))
+	out.WriteString("|\n")
+	for row := range b.cells {
+		for _, c := range cols {
+			fmt.Fprintf(out, "| %s ", escapeMarkdown(c.cells[row]))
+		}
+		out.WriteString("|\n")
 	}
-	for _, line := range slices.Concat(closing(d), d.Warnings) {
-		fmt.Fprintf(w, "- %s\n", escaped(line))
-	}
-	return nil
+	out.WriteByte('\n')
 }
 
-func writeRow(w io.Writer, cells []string) {
-	out := make([]string, len(cells))
-	for i, c := range cells {
-		out[i] = escaped(c)
-	}
-	fmt.Fprintf(w, "| %s |\n", strings.Join(out, " | "))
-}
-
-// escaped keeps text from being taken for markup.
-func escaped(s string) string {
-	return strings.NewReplacer("|", `\|`, "*", `\*`, "_", `\_`, "<", "&lt;", "\n", " ").Replace(s)
+// escapeMarkdown keeps text what it is, also within a table.
+func escapeMarkdown(s string) string {
+	return strings.NewReplacer(
+		`\`, `\\`, `|`, `\|`, `*`, `\*`, `_`, `\_`, "`", "\\`", `<`, `&lt;`, `>`, `&gt;`, `&`, `&amp;`, `[`, `\[`, `~`, `\~`,
+	).Replace(s)
 }

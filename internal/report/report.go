@@ -1,8 +1,14 @@
-// Package report renders the document of a run: as a table for people, as Markdown, as CSV, as JSON without the
-// samples, and in the format of Go benchmarks for benchstat.
+// Package report shows a result: the one document of a run in, text in one of several formats out.
 //
-// It reads [record.Document] and nothing else: it touches no device, and the same view can be made again later from
-// the file that --out wrote. Each format is one file of the package.
+// The table is for people and fits 120 columns unless all columns are asked for; md is the same for GitHub. json is
+// the document without its raw samples. csv has one row per cell, every figure in full, as RFC 4180 wants it (lines
+// end in CR LF). benchfmt is Go's benchmark format, for benchstat.
+//
+// Above each block of a table stands what its figures mean, below the tables what is doubtful about which. A
+// percentile that the samples cannot carry is marked with a star. No figure is computed here: views of one document
+// cannot disagree.
+//
+// It neither measures nor compares runs.
 package report
 
 import (
@@ -14,76 +20,47 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// Formats lists the views, the default first.
+// Formats names the formats that [Render] knows; the first is the default.
 var Formats = []string{"table", "json", "csv", "md", "benchfmt"}
 
-// Options are what a view can be asked for.
+// Options chooses among variants of a format.
 type Options struct {
-	Wide bool // every column, however wide the table becomes
+	Wide bool // table and md: every column; table: whatever the width
 }
 
 // Render writes the document in one of [Formats].
 func Render(w io.Writer, d record.Document, format string, o Options) error {
-	views := map[string]func(io.Writer, record.Document, Options) error{
-		"table": renderTable, "json": renderJSON, "csv": renderCSV, "md": renderMarkdown, "benchfmt": renderBench,
+	var err error
+	switch format {
+	case "table":
+		err = writeTable(w, d, o)
+	case "json":
+		err = record.Write(w, d.WithoutSamples())
+	case "csv":
+		err = writeCSV(w, d)
+	case "md":
+		err = writeMarkdown(w, d, o)
+	case "benchfmt":
+		err = writeBenchfmt(w, d)
+	default:
+		return fmt.Errorf("report: unknown format %q: use one of %s", format, strings.Join(Formats, ", "))
 	}
-	view, ok := views[format]
-	if !ok {
-		return fmt.Errorf("report: no format %q: use one of %s", format, strings.Join(Formats, ", "))
-	}
-	if err := view(w, d, o); err != nil {
+	if err != nil {
 		return fmt.Errorf("report: %s: %w", format, err)
 	}
 	return nil
 }
 
-func renderJSON(w io.Writer, d record.Document, _ Options) error {
-	return record.Write(w, d.WithoutSamples())
-}
+// ops are the operations in the order in which tables show them; others follow.
+var ops = []string{"latency", "stream", "bidir", "pingpong"}
 
-// block is the cells that share one table: same operation by the same means, different sizes.
-type block struct {
-	op, transport, path, engine, device string
-	cells                               []record.Cell
-}
-
-// blocks groups the cells in the order in which they were measured.
-func blocks(cells []record.Cell) []*block {
-	var out []*block
-	for _, c := range cells {
-		i := slices.IndexFunc(out, func(b *block) bool {
-			return b.op == c.Op && b.transport == c.Transport && b.path == c.Path && b.engine == c.Engine && b.device == c.Device
-		})
-		if i < 0 {
-			i = len(out)
-			out = append(out, &block{op: c.Op, transport: c.Transport, path: c.Path, engine: c.Engine, device: c.Device})
-		}
-		out[i].cells = append(out[i].cells, c)
+// opOrder is an operation's place among the blocks.
+func opOrder(op string) int {
+	if i := slices.Index(ops, op); i >= 0 {
+		return i
 	}
-	return out
+	return len(ops)
 }
 
-// windowed reports whether a sample of the block is a window of messages.
-func (b *block) windowed() bool { return b.op == "stream" || b.op == "bidir" }
-
-// baselines lists the names of what the block is compared with.
-func (b *block) baselines() []string {
-	var names []string
-	for _, c := range b.cells {
-		for _, v := range c.Vs {
-			if !slices.Contains(names, v.Name) {
-				names = append(names, v.Name)
-			}
-		}
-	}
-	return names
-}
-
-// versus is the cell's baseline of that name.
-func versus(c record.Cell, name string) (record.Vs, bool) {
-	i := slices.IndexFunc(c.Vs, func(v record.Vs) bool { return v.Name == name })
-	if i < 0 {
-		return record.Vs{}, false
-	}
-	return c.Vs[i], true
-}
+// overWindow reports whether an operation's samples last a window of messages, and not one message.
+func overWindow(op string) bool { return op == "stream" || op == "bidir" }

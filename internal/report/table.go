@@ -1,88 +1,216 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 
-	"github.com/mattn/go-runewidth"
 	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/pkg/twwidth"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// tableWidth is how wide a table may be unless it is asked to be wide.
-const tableWidth = 120
+// maxWidth is how many columns of a terminal a table may take, unless it is asked to be wide.
+const maxWidth = 120
 
-func renderTable(w io.Writer, d record.Document, o Options) error {
-	var notes footnotes
-	for _, b := range blocks(d.Cells) {
-		for _, line := range b.title(d) {
-			fmt.Fprintln(w, line)
-		}
-		if err := writeGrid(w, b.fitted(&notes, o)); err != nil {
+// writeTable writes the blocks, then the footnotes, then the circumstances.
+func writeTable(w io.Writer, d record.Document, o Options) error {
+	var out bytes.Buffer
+	var n notes
+	for _, b := range blocks(d) {
+		if err := writeBlock(&out, b, &n, o.Wide); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
 	}
-	for i, text := range notes.texts {
-		fmt.Fprintf(w, "[%d] %s\n", i+1, text)
+	if len(d.Cells) == 0 {
+		out.WriteString("no cell was measured\n\n")
 	}
-	for _, line := range slices.Concat(closing(d), d.Warnings) {
-		fmt.Fprintln(w, line)
+	writeNotes(&out, n)
+	for _, f := range circumstances(d) {
+		writeWrapped(&out, fmt.Sprintf("%-8s ", f.label), f.text)
 	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func writeBlock(out *bytes.Buffer, b block, n *notes, wide bool) error {
+	for i, line := range b.title(wide) {
+		indent := "  "
+		if i == 0 {
+			indent = ""
+		}
+		writeWrapped(out, indent, line)
+	}
+	cols := b.columns(n, wide)
+	var dropped []string
+	if !wide {
+		cols, dropped = fit(cols, maxWidth)
+	}
+	n.stand(cols)
+	if err := writeGrid(out, cols); err != nil {
+		return err
+	}
+	if len(dropped) > 0 {
+		writeWrapped(out, "  ", "left out to fit: "+strings.Join(dropped, ", ")+" (--wide shows all columns)")
+	}
+	out.WriteByte('\n')
 	return nil
 }
 
-// fitted is the block with as many columns as fit: those that yield first are left out first.
-func (b *block) fitted(notes *footnotes, o Options) grid {
-	cols := b.columns(notes)
-	for {
-		g := b.grid(cols)
-		next := 0
-		for _, c := range cols {
-			next = max(next, c.yields)
-		}
-		if o.Wide || g.width() <= tableWidth || next == 0 {
-			return g
-		}
-		cols = slices.DeleteFunc(cols, func(c column) bool { return c.yields == next })
+func writeNotes(out *bytes.Buffer, n notes) {
+	for _, text := range n.starLines() {
+		writeWrapped(out, "* ", text)
+	}
+	for i, text := range n.texts {
+		writeWrapped(out, fmt.Sprintf("[%d] ", i+1), text)
+	}
+	if len(n.stars)+len(n.texts) > 0 {
+		out.WriteByte('\n')
 	}
 }
 
-// gap is the padding around a cell, left and right together.
-const gap = 2
-
-func (g grid) width() int {
-	total := 0
-	for i, h := range g.header {
-		w := runewidth.StringWidth(h)
-		for _, r := range g.rows {
-			w = max(w, runewidth.StringWidth(r[i]))
+// fit leaves out columns, all of one rank at a time, until the rest is narrow enough or cannot be narrowed.
+func fit(cols []column, limit int) (kept []column, dropped []string) {
+	last := 0
+	for _, c := range cols {
+		last = max(last, c.drop)
+	}
+	kept = cols
+	for rank := 1; rank <= last && gridWidth(kept) > limit; rank++ {
+		var rest []column
+		for _, c := range kept {
+			if c.drop == rank {
+				dropped = append(dropped, strings.TrimSpace(c.over+" "+c.head))
+			} else {
+				rest = append(rest, c)
+			}
 		}
-		total += w + gap
+		kept = rest
+	}
+	return kept, dropped
+}
+
+// gridWidth is how wide writeGrid makes the columns.
+func gridWidth(cols []column) int {
+	total := 0
+	for _, c := range cols {
+		widest := max(width(c.over), width(c.head))
+		for _, text := range c.aligned() {
+			widest = max(widest, width(text))
+		}
+		total += widest + 2 // a space on either side
 	}
 	return total
 }
 
-func writeGrid(w io.Writer, g grid) error {
-	right := tw.CellAlignment{Global: tw.AlignRight}
-	t := tablewriter.NewTable(w,
-		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
-			Borders:  tw.BorderNone,
-			Settings: tw.Settings{Lines: tw.LinesNone, Separators: tw.SeparatorsNone},
-		})),
-		tablewriter.WithConfig(tablewriter.Config{
-			Header: tw.CellConfig{
-				Alignment: right, Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
-			},
-			Row: tw.CellConfig{Alignment: right, Formatting: tw.CellFormatting{AutoWrap: tw.WrapNone}},
-		}))
-	t.Header(g.header)
-	if err := t.Bulk(g.rows); err != nil {
+// aligned keeps the digits of a column below each other where some of its figures carry a star.
+func (c column) aligned() []string {
+	starred := false
+	for _, text := range c.cells {
+		starred = starred || strings.HasSuffix(text, "*")
+	}
+	if !starred {
+		return c.cells
+	}
+	texts := make([]string, len(c.cells))
+	for i, text := range c.cells {
+		texts[i] = text
+		if !strings.HasSuffix(text, "*") {
+			texts[i] += " "
+		}
+	}
+	return texts
+}
+
+// writeGrid writes head, a rule, and rows, without trailing spaces.
+func writeGrid(out *bytes.Buffer, cols []column) error {
+	var grid bytes.Buffer
+	align := make([]tw.Align, len(cols))
+	heads := make([]string, len(cols))
+	texts := make([][]string, len(cols))
+	twoLines := false
+	for _, c := range cols {
+		twoLines = twoLines || c.over != ""
+	}
+	for i, c := range cols {
+		align[i] = tw.AlignRight
+		if c.left {
+			align[i] = tw.AlignLeft
+		}
+		heads[i] = c.head
+		if twoLines {
+			heads[i] = c.over + "\n" + c.head
+		}
+		texts[i] = c.aligned()
+	}
+	t := newGrid(&grid, align)
+	t.Header(heads)
+	for row := range texts[0] {
+		line := make([]string, len(cols))
+		for i := range cols {
+			line[i] = texts[i][row]
+		}
+		if err := t.Append(line); err != nil {
+			return err
+		}
+	}
+	if err := t.Render(); err != nil {
 		return err
 	}
-	return t.Render()
+	for line := range strings.Lines(grid.String()) {
+		out.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return nil
+}
+
+// newGrid is a table without borders that leaves text as it is. It measures ambiguous characters (×, →) as narrow
+// whatever the locale, so that one document gives one text.
+func newGrid(w io.Writer, align []tw.Align) *tablewriter.Table {
+	section := tw.CellConfig{
+		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
+		Padding:    tw.CellPadding{Global: tw.PaddingDefault},
+		Alignment:  tw.CellAlignment{Global: tw.AlignRight, PerColumn: align},
+	}
+	return tablewriter.NewTable(w,
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders: tw.BorderNone,
+			Symbols: tw.NewSymbols(tw.StyleLight),
+			Settings: tw.Settings{
+				Lines:      tw.Lines{ShowTop: tw.Off, ShowBottom: tw.Off, ShowHeaderLine: tw.On, ShowFooterLine: tw.Off},
+				Separators: tw.Separators{ShowHeader: tw.On, ShowFooter: tw.Off, BetweenRows: tw.Off, BetweenColumns: tw.Off},
+			},
+		})),
+		tablewriter.WithConfig(tablewriter.Config{
+			Header: section, Row: section,
+			Behavior: tw.Behavior{TrimSpace: tw.Off, TrimLine: tw.Off, AutoHide: tw.Off},
+		}),
+		tablewriter.WithEastAsian(tw.Off))
+}
+
+// width is how many columns of a terminal the text takes.
+func width(s string) int { return twwidth.WidthWithOptions(s, twwidth.Options{}) }
+
+// writeWrapped writes text behind a prefix, broken at spaces to fit, continued below where it began. A word that is
+// too long stays whole.
+func writeWrapped(out *bytes.Buffer, prefix, text string) {
+	at := width(prefix)
+	out.WriteString(prefix)
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case at+1+width(word) > maxWidth:
+			at = width(prefix)
+			out.WriteString("\n" + strings.Repeat(" ", at))
+		default:
+			out.WriteByte(' ')
+			at++
+		}
+		out.WriteString(word)
+		at += width(word)
+	}
+	out.WriteByte('\n')
 }

@@ -32,6 +32,8 @@ func TestReadRefuses(t *testing.T) {
 		{"foreign schema", `{"schema": "fio/1"}`, `foreign schema "fio/1": not a p2pbench result (expected "p2pbench/1")`},
 		{"no major", `{"schema": "p2pbench"}`, `foreign schema "p2pbench": not a p2pbench result (expected "p2pbench/1")`},
 		{"major 0", `{"schema": "p2pbench/0"}`, `foreign schema "p2pbench/0": not a p2pbench result (expected "p2pbench/1")`},
+		{"major not as written", `{"schema": "p2pbench/01"}`, `foreign schema "p2pbench/01": not a p2pbench result (expected "p2pbench/1")`},
+		{"line end in a string", "{\n\"schema\": \"p2p\nbench/1\"}", `line 2 (byte 17): malformed JSON: invalid character '\n' in string literal`},
 		{
 			"newer", `{"schema": "p2pbench/2", "cells": "no longer a list"}`,
 			"result was written by a newer p2pbench (schema p2pbench/2); this one reads p2pbench/1: upgrade p2pbench",

@@ -1,0 +1,147 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/report/stats"
+)
+
+// writeBenchfmt writes the Go benchmark format (https://go.dev/design/14313-benchmark-format), one line per cell and
+// one per baseline of a cell, which is told from it by /baseline=NAME: benchstat -col /baseline stands them side by
+// side. ns/op is the mean, as Go's own benchmarks report it, of a window in stream and bidir; MB/s is of one direction
+// and from the median, as in every other view. A percentile that the samples do not carry is left out.
+//
+// Configuration lines hold what makes runs incomparable, so that benchstat separates such runs, and nothing that
+// differs from run to run. An invalid cell is a comment: a reader must not take its figures for slow ones.
+func writeBenchfmt(w io.Writer, d record.Document) error {
+	var out bytes.Buffer
+	writeConfig(&out, d.Env)
+	names := benchNames(d.Cells)
+	for i, c := range d.Cells {
+		switch {
+		case c.Invalid != nil:
+			fmt.Fprintf(&out, "# invalid: %s: %s\n", benchName(c, names[i]), clean(*c.Invalid))
+			continue
+		case c.Verified != nil && !*c.Verified:
+			fmt.Fprintf(&out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
+			continue
+		}
+		writeResult(&out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate)
+		for _, v := range c.Vs {
+			writeResult(&out, benchName(c, names[i]+"/baseline="+word(v.Name)), v.N, v.Lat, v.BWPerDir, 0)
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func writeConfig(out *bytes.Buffer, e record.Env) {
+	add := func(key, value string) {
+		if value = clean(value); value != "" {
+			fmt.Fprintf(out, "%s: %s\n", key, value)
+		}
+	}
+	add("goos", "linux") // the one system that p2pbench runs on
+	add("goarch", e.Arch)
+	add("pkg", "github.com/p2pbench/p2pbench")
+	add("cpu", e.CPU.Model)
+	if len(e.Ranks) > 0 {
+		add("device", e.Ranks[0].Device.Name)
+	}
+	add("driver", e.Driver)
+	add("link", linkText(e.Link))
+	for _, unit := range []string{"p50-ns/op", "p90-ns/op", "p99-ns/op", "p99.9-ns/op", "max-ns/op"} {
+		fmt.Fprintf(out, "Unit %s better=lower\n", unit)
+	}
+	out.WriteString("Unit msg/s better=higher\n\n")
+}
+
+// benchNames gives every cell a name of its own, up to what differs from rank to rank: cells that would share one get
+// the settings in which they differ appended.
+func benchNames(cells []record.Cell) []string {
+	same := map[string]*block{}
+	names := make([]string, len(cells))
+	for i, c := range cells {
+		names[i] = baseName(c)
+		if same[names[i]] == nil {
+			same[names[i]] = &block{}
+		}
+		same[names[i]].cells = append(same[names[i]].cells, c)
+	}
+	for i, c := range cells {
+		for _, k := range same[names[i]].varyingKnobs() {
+			names[i] += "/" + word(k) + "=" + word(knob(k)(c))
+		}
+	}
+	return names
+}
+
+// baseName is Ipc/op=latency/path=direct/size=1024/engine=ce.
+func baseName(c record.Cell) string {
+	first, n := utf8.DecodeRuneInString(word(c.Transport))
+	name := string(unicode.ToUpper(first)) + word(c.Transport)[n:]
+	add := func(key, value string) {
+		if value != "" {
+			name += "/" + key + "=" + word(value)
+		}
+	}
+	add("op", c.Op)
+	add("path", c.Path)
+	add("size", fmt.Sprint(c.Size))
+	if c.Offset > 0 {
+		add("offset", fmt.Sprint(c.Offset))
+	}
+	if overWindow(c.Op) {
+		add("window", fmt.Sprint(c.Window))
+	}
+	add("engine", c.Engine)
+	return name
+}
+
+// benchName ends in the number of ranks, where Go's own benchmarks have GOMAXPROCS.
+func benchName(c record.Cell, name string) string {
+	return fmt.Sprintf("Benchmark%s-%d", name, max(c.Ranks, 1))
+}
+
+func writeResult(out *bytes.Buffer, name string, n int, l record.Latency, bw *float64, rate float64) {
+	if n == 0 {
+		return
+	}
+	fmt.Fprintf(out, "%s %d %s ns/op", name, n, digits(l.Mean*1e3))
+	if bw != nil {
+		fmt.Fprintf(out, " %s MB/s", digits(*bw*1e3))
+	}
+	fmt.Fprintf(out, " %s p50-ns/op", digits(l.P50*1e3))
+	for _, p := range []struct {
+		percent float64
+		value   float64
+	}{{90, l.P90}, {99, l.P99}, {99.9, l.P999}} {
+		if stats.Carries(n, p.percent) {
+			fmt.Fprintf(out, " %s p%v-ns/op", digits(p.value*1e3), p.percent)
+		}
+	}
+	fmt.Fprintf(out, " %s max-ns/op", digits(l.Max*1e3))
+	if rate > 0 {
+		fmt.Fprintf(out, " %s msg/s", digits(rate))
+	}
+	out.WriteByte('\n')
+}
+
+// digits leaves out the last ones, which a change of unit turns into noise.
+func digits(v float64) string { return fmt.Sprintf("%.10g", v) }
+
+// word makes text one part of a benchmark's name.
+func word(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '/' || r == '=' || unicode.IsSpace(r) || unicode.IsControl(r) {
+			return '_'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,227 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// A block is the cells of one table: those whose figures mean the same and may stand below each other.
+type block struct {
+	env   record.Env
+	cells []record.Cell // at least one
+}
+
+// blocks groups a document's cells by operation, in the order of ops, then by what carried them, in the order of the
+// document.
+func blocks(d record.Document) []block {
+	type key struct {
+		op, transport, path, engine, device, completion string
+		ranks                                           int
+	}
+	var all []block
+	index := map[key]int{}
+	for _, c := range d.Cells {
+		k := key{c.Op, c.Transport, c.Path, asked(c), c.Device, c.Completion, c.Ranks}
+		i, ok := index[k]
+		if !ok {
+			i = len(all)
+			index[k] = i
+			all = append(all, block{env: d.Env})
+		}
+		all[i].cells = append(all[i].cells, c)
+	}
+	slices.SortStableFunc(all, func(a, b block) int { return cmp.Compare(opOrder(a.op()), opOrder(b.op())) })
+	return all
+}
+
+// asked is the engine that was asked for: "auto" stands for one table, whatever was chosen for each size.
+func asked(c record.Cell) string { return cmp.Or(c.Knobs["engine"], c.Engine) }
+
+// used is the engine that moved the cell's messages.
+func used(c record.Cell) string { return clean(c.Engine) }
+
+func (b block) op() string { return b.cells[0].Op }
+
+// title is the lines above a block: what ran where, what its figures mean, what it is compared with.
+func (b block) title(wide bool) []string {
+	lines := []string{b.subject(), b.definition()}
+	if text := b.baselineText(); text != "" {
+		lines = append(lines, text)
+	}
+	if text := b.commonKnobs(); wide && text != "" {
+		lines = append(lines, "knobs: "+text)
+	}
+	return lines
+}
+
+func (b block) subject() string {
+	c := b.cells[0]
+	parts := []string{clean(c.Transport)}
+	add := func(label, value string) {
+		if value != "" {
+			parts = append(parts, strings.TrimSpace(label+" "+clean(value)))
+		}
+	}
+	add("path", c.Path)
+	add("engine", asked(c))
+	add("", b.devices())
+	if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
+		add("link", l.Type)
+	}
+	add("completion", c.Completion)
+	switch {
+	case !b.varies(window):
+		add("window", window(c))
+	default:
+		add("", "window by row")
+	}
+	if !b.varies(offset) && c.Offset != 0 {
+		add("offset", offset(c))
+	}
+	return clean(c.Op) + ": " + strings.Join(parts, ", ")
+}
+
+// definition says what µs and GB/s are in this block.
+func (b block) definition() string {
+	switch b.op() {
+	case "latency":
+		return "one message in flight; GB/s = size ÷ p50, one direction"
+	case "stream":
+		return "µs of a whole window; GB/s = window × size ÷ p50, one direction"
+	case "bidir":
+		return "µs of a whole window each way; GB/s/dir = window × size ÷ p50, one direction; GB/s sum = both directions"
+	case "pingpong":
+		return "µs of half a round trip, one message in flight; GB/s = size ÷ p50, one direction at a time"
+	}
+	return "GB/s of one direction, from the median sample"
+}
+
+// devices names the devices of the block's ranks: "2 × NVIDIA H200".
+func (b block) devices() string {
+	c := b.cells[0]
+	var names []string
+	seen := map[string]bool{}
+	for _, r := range b.env.Ranks[:min(max(c.Ranks, 0), len(b.env.Ranks))] {
+		if r.Device.Kind == c.Device {
+			names = append(names, cmp.Or(r.Device.Name, r.Device.Kind))
+			seen[r.Device.UUID] = true
+		}
+	}
+	switch same := len(slices.Compact(slices.Clone(names))) == 1; {
+	case len(names) == 0:
+		return c.Device
+	case len(names) == 1 || same && c.Device == "host":
+		return names[0]
+	case same && len(seen) == 1:
+		return fmt.Sprintf("%d ranks on one %s", len(names), names[0])
+	case same:
+		return fmt.Sprintf("%d × %s", len(names), names[0])
+	case len(names) == 2:
+		return names[0] + " → " + names[1]
+	}
+	return strings.Join(names, " + ")
+}
+
+// baselines are the names of the block's baselines, in the order of the cells.
+func (b block) baselines() []string {
+	var names []string
+	for _, c := range b.cells {
+		for _, v := range c.Vs {
+			if !slices.Contains(names, v.Name) {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
+}
+
+// baselineText names each baseline that has figures with its engine and number of samples.
+func (b block) baselineText() string {
+	var parts []string
+	for _, name := range b.baselines() {
+		if text := b.describeBaseline(name); text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("beside it, interleaved: %s; ratio = its p50 ÷ p50, above 1: %s is faster",
+		strings.Join(parts, ", "), clean(b.cells[0].Transport))
+}
+
+func (b block) describeBaseline(name string) string {
+	var engine string
+	var least, most int
+	for _, c := range b.cells {
+		if v := baseline(c, name); v != nil && v.NA == "" {
+			if most == 0 {
+				least = v.N
+			}
+			least, most, engine = min(least, v.N), max(most, v.N), v.Engine
+		}
+	}
+	switch {
+	case most == 0:
+		return ""
+	case engine != "":
+		name += " " + engine
+	}
+	if least != most {
+		return fmt.Sprintf("%s (n %d–%d)", clean(name), least, most)
+	}
+	return fmt.Sprintf("%s (n %d)", clean(name), most)
+}
+
+// baseline is the cell's baseline of that name, or nil.
+func baseline(c record.Cell, name string) *record.Vs {
+	for i := range c.Vs {
+		if c.Vs[i].Name == name {
+			return &c.Vs[i]
+		}
+	}
+	return nil
+}
+
+func window(c record.Cell) string { return fmt.Sprint(c.Window) }
+func offset(c record.Cell) string { return size(c.Offset) }
+
+// varies reports whether the cells of the block differ in what text says of them.
+func (b block) varies(text func(record.Cell) string) bool {
+	return slices.ContainsFunc(b.cells, func(c record.Cell) bool { return text(c) != text(b.cells[0]) })
+}
+
+// varyingKnobs are the settings in which the cells differ.
+func (b block) varyingKnobs() []string {
+	return slices.DeleteFunc(b.knobs(), func(k string) bool { return !b.varies(knob(k)) })
+}
+
+func (b block) commonKnobs() string {
+	var parts []string
+	for _, k := range b.knobs() {
+		if !b.varies(knob(k)) {
+			parts = append(parts, clean(k+"="+b.cells[0].Knobs[k]))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// knobs are the names of all settings, sorted.
+func (b block) knobs() []string {
+	all := map[string]bool{}
+	for _, c := range b.cells {
+		for k := range c.Knobs {
+			all[k] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+func knob(name string) func(record.Cell) string {
+	return func(c record.Cell) string { return cmp.Or(clean(c.Knobs[name]), none) }
+}

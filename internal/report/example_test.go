@@ -1,0 +1,168 @@
+package report
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// sampling makes samples around a median, with a tail, the same ones at every call.
+func sampling(n int, us float64) []int64 {
+	rng := rand.New(rand.NewPCG(uint64(n), math.Float64bits(us)))
+	s := make([]int64, n)
+	for i := range s {
+		s[i] = int64(us * 1000 * (0.98 + 0.03*rng.Float64() + 0.02*rng.ExpFloat64()))
+	}
+	return s
+}
+
+// measured fills in what follows from the samples, as a run does.
+func measured(c record.Cell, samples []int64) record.Cell {
+	c.N, c.Lat, c.SamplesNS = len(samples), record.Summarise(samples), samples
+	if c.Iters == 0 {
+		c.Iters = c.N
+	}
+	if c.Lat.P50 == 0 {
+		return c
+	}
+	c.MsgRate = float64(c.Window) / c.Lat.P50 * 1e6
+	if c.Size > 0 {
+		bw := c.MsgRate * float64(c.Size) / 1e9
+		c.BWPerDir, c.BWSum = ptr(bw), ptr(bw)
+		if c.Op == "bidir" {
+			c.BWSum = ptr(2 * bw)
+		}
+	}
+	return c
+}
+
+// against adds a baseline.
+func against(c record.Cell, name, engine string, samples []int64) record.Cell {
+	b := measured(record.Cell{Op: c.Op, Size: c.Size, Window: c.Window}, samples)
+	v := record.Vs{
+		Name: name, Engine: engine, N: b.N, Lat: b.Lat, BWPerDir: b.BWPerDir, Verified: c.Verified, SamplesNS: samples,
+	}
+	if c.Lat.P50 > 0 {
+		v.Ratio = ptr(b.Lat.P50 / c.Lat.P50)
+	}
+	c.Vs = append(c.Vs, v)
+	return c
+}
+
+// ipc is a cell between two H200.
+func ipc(op string, size uint64, window, n int, us float64) record.Cell {
+	c := record.Cell{
+		Transport: "ipc", Path: "direct", Engine: "ce", Device: "cuda", Op: op, Size: size, Ranks: 2, Window: window,
+		Warmup: 100, Completion: "receiver", Verified: ptr(true), SkewUS: 0.4,
+		Counters: map[string]uint64{"payload_bytes": size * uint64(window*n), "opens": 1},
+		Knobs:    map[string]string{"handle": "legacy", "check": "full", "seed": "1"},
+	}
+	if op == "pingpong" {
+		c.Completion = "oneway"
+	}
+	return measured(c, sampling(n, us))
+}
+
+// gpus is a run on two H200 with one of everything: baselines there and missing, few samples, no samples, no bytes, an
+// invalid and an unverified cell, a window that varies.
+func gpus() record.Document {
+	noNCCL := record.Vs{Name: "nccl", NA: "libnccl.so.2 not found: install NCCL or set LD_LIBRARY_PATH"}
+	cell := func(op string, size uint64, window, n int, us, memcpyUS float64) record.Cell {
+		c := against(ipc(op, size, window, n, us), "memcpy", "ce", sampling(n, memcpyUS))
+		c.Vs = append(c.Vs, noNCCL)
+		return c
+	}
+	zero := cell("latency", 0, 1, 1000, 3.9, 3.1)
+	zero.Cold = record.Cold{ExportUS: ptr(12.1), OpenUS: ptr(1998.4), ConnectUS: ptr(310.0), FirstUS: ptr(55.12)}
+	few := cell("latency", 1_000_001, 1, 30, 10.7, 9.9)
+	few.Iters, few.Warnings = 1000, []string{"the median is not known to ±1 % after 5s or 30 samples"}
+	held := cell("latency", 256<<20, 1, 200, 712, 686)
+	held.Invalid = ptr("clocks were held down (rank 1: sw power cap)")
+	unchecked := cell("stream", 256<<20, 4, 120, 2790, 2755)
+	unchecked.Verified, unchecked.Vs[0].Verified = nil, nil
+	empty := ipc("bidir", 1<<30, 2, 0, 1)
+	empty.Vs = []record.Vs{noNCCL}
+	return record.Document{
+		Schema: record.Schema, Version: "0.1.0", Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		Command: []string{"p2pbench", "ipc", "--op", "latency,stream,bidir,pingpong", "--vs", "memcpy,nccl"},
+		Env:     gpuEnv(),
+		Cells: []record.Cell{
+			zero, cell("stream", 1<<20, 8, 1000, 40.3, 39.1),
+			cell("latency", 1<<10, 1, 1000, 7.8, 7.1), few, held,
+			unchecked,
+			cell("pingpong", 1<<10, 1, 2000, 6.2, 5.9),
+			cell("bidir", 1536, 8, 999, 21.4, 20.2), cell("bidir", 64<<20, 8, 150, 1391, 1370), empty,
+		},
+		Warnings: []string{"CPU governor is powersave: figures below 10 µs scatter"},
+		Exit:     3,
+	}
+}
+
+func gpuEnv() record.Env {
+	rank := func(i int, pci, uuid string) record.Rank {
+		return record.Rank{
+			Rank: i, CPU: 4 + i, ProcessUS: 31000 + float64(i), DeviceUS: 212000,
+			Device: record.GPU{Kind: "cuda", Index: i, Name: "NVIDIA H200", UUID: uuid, PCI: pci, Arch: "sm_90", Memory: 150_754_820_096},
+		}
+	}
+	e := record.Env{
+		Host: "node7", OS: "Ubuntu 24.04.1 LTS", Kernel: "6.8.0-48-generic", Arch: "amd64", MemoryB: 1 << 40,
+		CPU:    record.CPU{Model: "Intel(R) Xeon(R) Platinum 8480+", Count: 32, NUMANodes: 1, Governor: "powersave"},
+		Driver: "580.159.04 (CUDA 13.0)",
+		Ranks: []record.Rank{
+			rank(0, "0000:3b:00.0", "GPU-3f0c8a52-1d5e-7e3b-9a10-4c2f6b7d8e90"),
+			rank(1, "0000:86:00.0", "GPU-91b2c3d4-0a1b-2c3d-4e5f-60718293a4b5"),
+		},
+		Link:    &record.Link{Type: "NVLink", Count: 18, Detail: "18 × NVLink 4, 26.562 GB/s each"},
+		Harness: record.Harness{Clock: "TSC", OverheadNS: 21.46, WorstSkewUS: 0.83, FirstCellMS: 812.4},
+	}
+	e.Ranks[1].After = &record.Health{Throttle: []string{"sw power cap"}}
+	return e
+}
+
+// host is the shortest honest run: CPU memory, nothing to compare with, nothing to doubt.
+func host() record.Document {
+	cell := func(op string, size uint64, window int, us float64) record.Cell {
+		c := ipc(op, size, window, 1000, us)
+		c.Device, c.Engine = "host", "memcpy"
+		c.Knobs["handle"] = "memfd"
+		return c
+	}
+	rank := func(i int) record.Rank {
+		return record.Rank{Rank: i, CPU: i, ProcessUS: 9100, DeviceUS: 120, Device: record.GPU{Kind: "host", Name: "CPU memory", UUID: "host-0"}}
+	}
+	return record.Document{
+		Schema: record.Schema, Version: "0.1.0", Started: time.Date(2026, 11, 20, 11, 30, 0, 0, time.UTC),
+		Command: []string{"p2pbench", "ipc", "--device", "host"},
+		Env: record.Env{
+			Host: "laptop", OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0-18-amd64", Arch: "amd64",
+			CPU: record.CPU{Model: "AMD EPYC", Count: 2, NUMANodes: 1}, Ranks: []record.Rank{rank(0), rank(1)},
+			Link:    &record.Link{Type: "CPU memory"},
+			Harness: record.Harness{Clock: "CLOCK_MONOTONIC_RAW", OverheadNS: 38.2, WorstSkewUS: 4.1, FirstCellMS: 61},
+		},
+		Cells: []record.Cell{
+			cell("latency", 8, 1, 0.0571), cell("latency", 4096, 1, 0.812), cell("stream", 1<<20, 8, 812.3),
+		},
+	}
+}
+
+// settings is one path under settings that differ, beside two baselines: the widest default table.
+func settings() record.Document {
+	d := host()
+	d.Command, d.Cells = []string{"p2pbench", "claims", "run", "mpich-7862/direct-hit"}, nil
+	for _, v := range []struct {
+		cache string
+		us    float64
+	}{{"sender", 16.1}, {"off", 2016}} {
+		c := ipc("latency", 4<<20, 1, 5000, v.us)
+		c.Knobs["cache"] = v.cache
+		c = against(c, "memcpy", "ce", sampling(5000, 15.2))
+		d.Cells = append(d.Cells, against(c, "nccl", "", sampling(800, 23.9)))
+	}
+	d.Env = gpuEnv()
+	return d
+}

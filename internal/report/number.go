@@ -1,0 +1,69 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// none stands where there is no figure.
+const none = "-"
+
+// size prints bytes in the largest binary unit that divides them: 1K, 1536, 3M, 1000001.
+func size(n uint64) string {
+	unit := ""
+	for _, u := range []string{"K", "M", "G", "T"} {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n /= 1024
+		unit = u
+	}
+	return strconv.FormatUint(n, 10) + unit
+}
+
+// micros prints µs: to the nanosecond below 1, without decimals from 1,000 on.
+func micros(us float64) string {
+	switch {
+	case us != 0 && us < 0.9995:
+		return fixed(us, 3)
+	case us < 999.995:
+		return fixed(us, 2)
+	}
+	return fixed(us, 0)
+}
+
+// gbps prints GB/s, and any other figure that may be tiny: two decimals, or three significant digits below 0.1.
+func gbps(v float64) string {
+	switch {
+	case v == 0 || v >= 0.0995:
+		return fixed(v, 2)
+	case v >= 0.0001:
+		return fixed(v, 2-int(math.Floor(math.Log10(v))))
+	}
+	return strconv.FormatFloat(v, 'e', 2, 64)
+}
+
+func gbpsOrNone(v *float64) string {
+	if v == nil {
+		return none
+	}
+	return gbps(*v)
+}
+
+// full prints a figure with as many digits as tell it from its neighbours.
+func full(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+
+// clean keeps text from outside on its line and away from the terminal's control.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+	return strings.Join(strings.Fields(s), " ")
+}
