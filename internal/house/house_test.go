@@ -30,7 +30,7 @@ type floor struct {
 }
 
 var (
-	device    = []string{"internal/gpu", "internal/gpu/abi"}
+	device    = []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/best"}
 	anyDevice = []string{"internal/gpu/..."}
 	anyPath   = []string{"internal/gpu/...", "internal/transport/..."}
 )
@@ -44,7 +44,7 @@ var floors = []floor{
 		imports: []string{"internal/sweep/...", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record"},
 		tests:   anyPath,
 	},
-	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop"}, device...), tests: anyPath},
+	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
 	// The suite runs real devices, and ranks as the processes that they are.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
 	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
@@ -54,13 +54,14 @@ var floors = []floor{
 	{path: "internal/gpu/hip", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
 	{path: "internal/gpu/host", imports: device, tests: anyDevice},
 	{path: "internal/gpu/fault", imports: device, tests: anyDevice},
+	{path: "internal/gpu/best", imports: device, tests: anyDevice},
 }
 
 // cgoPackages may hold C; every other package is pure Go.
 var cgoPackages = []string{
-	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault",
+	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/best",
 	"internal/gpu/cuda/enginetest", // for tests
-	"internal/transport/loop", "internal/transport/ipc", "internal/transport/memcpy",
+	"internal/transport/loop", "internal/transport/ipc", "internal/transport/memcpy", "internal/transport/nccl",
 }
 
 // maxLines is where a file has become several topics.

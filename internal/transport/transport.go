@@ -126,6 +126,8 @@ type Result struct {
 	FirstNS int64 `json:"first_ns"`
 	// Samples is how many of the caller's samples were filled: Batch.Iters, or 0 on a rank that only answers.
 	Samples int `json:"samples"`
+	// Engine is what moved the messages, where the path chooses by size; "": what Path says.
+	Engine string `json:"engine,omitempty"`
 	// Checked counts the payload bytes that were compared.
 	Checked uint64 `json:"checked"`
 }

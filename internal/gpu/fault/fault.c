@@ -53,14 +53,16 @@ static int flip(struct fault *f, const void *src, struct p2p_error *e) {
 	return f->inner->fill(f->inner->self, (uint8_t *)(uintptr_t)src + f->offset, 1, other, 0, e);
 }
 
+/* Counts messages; a transport either copies or says what leaves by other means. */
+static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *e) {
+	struct fault *f = self;
+	return f->copies++ == f->at && f->offset < n ? flip(f, src, e) : P2P_OK;
+}
+
 static int fault_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;
-	if (f->copies++ == f->at && f->offset < n) {
-		int rc = flip(f, src, e);
-		if (rc)
-			return rc;
-	}
-	return f->inner->copy(f->inner->self, dst, src, n, e);
+	int rc = fault_leave(self, src, n, e);
+	return rc ? rc : f->inner->copy(f->inner->self, dst, src, n, e);
 }
 
 struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_t offset) {
@@ -79,6 +81,8 @@ struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_
 		.wait = fault_wait,
 		.fill = fault_fill,
 		.check = fault_check,
+		.stream = inner->stream,
+		.leave = fault_leave,
 	};
 	return &f->engine;
 }

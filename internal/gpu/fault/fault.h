@@ -4,7 +4,10 @@
 
 #include "zz_p2p.h"
 
-/* Wraps inner: before its copy number `at` (from 0) the byte at `offset` of the source changes. NULL: no memory. */
+/*
+ * Wraps inner: before message number `at` (from 0), copied by it or leaving by other means, the byte at `offset` of the
+ * source changes. NULL: no memory.
+ */
 struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_t offset);
 void p2p_fault_free(struct p2p_engine *g);
 

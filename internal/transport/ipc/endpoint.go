@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 	"unsafe"
 
@@ -19,19 +20,21 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/best"
 	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/link"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
 // endpoint is one rank's end: two buffers of its own, the peer's inbox mapped, and the link.
 type endpoint struct {
 	env    transport.Env
+	choice []gpu.Engine // to choose from; empty once the choice is made
 	engine gpu.Engine
 	source gpu.Buffer
 	inbox  gpu.Buffer
 	peer   gpu.Buffer // the peer's inbox
-	link   []byte     // struct ipc_link, shared
-	server *listener  // rank 0 until Connect is over
+	link   *link.Link
 	end    *C.struct_ipc_end
 	path   transport.Path
 }
@@ -40,14 +43,20 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 	if len(env.Devices) != 2 {
 		return nil, fmt.Errorf("ipc: open: %d ranks: it takes two", len(env.Devices))
 	}
-	ep := &endpoint{env: env, path: transport.Path{Path: "direct", Completion: "receiver"}}
+	ep := &endpoint{env: env, path: transport.Path{
+		Path: "direct", Completion: "receiver", Knobs: map[string]string{},
+	}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("ipc: open: %w", err), ep.Close())
 		}
 	}()
-	if ep.engine, err = env.Device.Engine(t.engine(env.Device)); err != nil {
-		return nil, err
+	for _, name := range t.engines(env.Device) {
+		e, err := env.Device.Engine(name)
+		if err != nil {
+			return nil, err
+		}
+		ep.choice = append(ep.choice, e)
 	}
 	if ep.source, err = env.Device.Alloc(env.Region, gpu.HandleAuto); err != nil {
 		return nil, err
@@ -55,26 +64,11 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 	if ep.inbox, err = env.Device.Alloc(env.Region, t.handle()); err != nil {
 		return nil, err
 	}
-	ep.path.Engine = ep.engine.Name()
-	if env.Rank == 0 {
-		ep.server, err = listen(env.Run)
-	}
+	ep.link, err = link.Open(env.Run, env.Rank)
 	return ep, err
 }
 
-// address is what the peer needs: the name of rank 0's socket.
-type address struct {
-	Socket string `json:"socket,omitempty"`
-}
-
-func (ep *endpoint) Address() []byte {
-	var a address
-	if ep.server != nil {
-		a.Socket = ep.server.name
-	}
-	b, _ := json.Marshal(a) // cannot fail: strings only
-	return b
-}
+func (ep *endpoint) Address() []byte { return ep.link.Address() }
 
 func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	begin := time.Now()
@@ -95,48 +89,68 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 		return fmt.Errorf("ipc: open the peer's memory: %w", err)
 	}
 	ep.path.OpenUS = since(opening)
-	ep.path.Knobs = map[string]string{
-		"path": "direct", "handle": string(own.Kind), "engine": ep.engine.Name(), "completion": "done-seq",
+	if err := ep.choose(); err != nil {
+		return fmt.Errorf("ipc: %w", err)
 	}
+	maps.Copy(ep.path.Knobs, map[string]string{
+		"path": "direct", "handle": string(own.Kind), "engine": ep.engine.Name(), "completion": "done-seq",
+	})
 	ep.setEnd()
 	ep.path.ConnectUS = since(begin)
 	return nil
 }
 
-// exchange swaps handles with the peer and maps the link, which rank 0 makes.
+// exchange swaps handles with the peer and maps the link.
 func (ep *endpoint) exchange(ctx context.Context, server []byte, own gpu.Handle) (gpu.Handle, error) {
-	var none gpu.Handle
-	if ep.env.Rank == 0 {
-		fd, err := newLink(int(C.sizeof_struct_ipc_link))
-		if err != nil {
-			return none, err
-		}
-		defer closeFD(fd)
-		if ep.link, err = mapLink(fd, int(C.sizeof_struct_ipc_link)); err != nil {
-			return none, err
-		}
-		theirs, err := ep.server.swap(ctx, hello{Run: ep.env.Run, Handle: own}, fd)
-		return theirs.Handle, err
-	}
-	var a address
-	if err := json.Unmarshal(server, &a); err != nil {
-		return none, fmt.Errorf("address of rank 0: %w", err)
-	}
-	theirs, fd, err := dial(ctx, a.Socket, hello{Run: ep.env.Run, Handle: own})
+	b, err := json.Marshal(own)
 	if err != nil {
-		return none, err
+		return gpu.Handle{}, err
 	}
-	defer closeFD(fd)
-	ep.link, err = mapLink(fd, int(C.sizeof_struct_ipc_link))
-	return theirs.Handle, err
+	m, err := ep.link.Connect(ctx, server, link.Message{Payload: b, FD: own.FD}, int(C.sizeof_struct_ipc_link))
+	if err != nil {
+		return gpu.Handle{}, err
+	}
+	theirs := gpu.Handle{FD: m.FD}
+	if err := json.Unmarshal(m.Payload, &theirs); err != nil {
+		closeFD(m.FD)
+		return gpu.Handle{}, fmt.Errorf("handle from the peer: %w", err)
+	}
+	return theirs, nil
 }
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+// choose settles on the engine: the only one, or for each size the fastest between these very buffers.
+func (ep *endpoint) choose() error {
+	engines := ep.choice
+	ep.choice = nil
+	if len(engines) == 1 {
+		ep.engine = engines[0]
+	} else {
+		b, err := best.New(engines, ep.env.Wait, ep.peer.Addr(), ep.source.Addr(), min(ep.env.Region, largestTried))
+		if err != nil {
+			return err
+		}
+		ep.engine = b
+		ep.path.Knobs["chosen"] = b.Choices()
+	}
+	ep.path.Engine = ep.engine.Name()
+	return nil
+}
+
+// largestTried bounds what trying engines costs; beyond it the order no longer changes.
+const largestTried = 256 << 20
 
 func (ep *endpoint) setEnd() {
 	ep.end = (*C.struct_ipc_end)(C.calloc(1, C.sizeof_struct_ipc_end))
 	*ep.end = C.struct_ipc_end{
 		engine: (*C.struct_p2p_engine)(ep.engine.Table().Pointer()),
 		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
-		link:   (*C.struct_ipc_link)(unsafe.Pointer(&ep.link[0])),
+		link:   (*C.struct_ipc_link)(ep.link.Memory()),
 		source: cBytes(ep.source), inbox: cBytes(ep.inbox), peer: cBytes(ep.peer),
 		rank: C.uint32_t(ep.env.Rank),
 	}
@@ -160,7 +174,13 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	}
 	C.p2p_ipc_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
 		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
-	return call.Outcome("ipc direct/" + ep.engine.Name())
+	engine := ep.engine.Name()
+	if auto, ok := ep.engine.(*best.Engine); ok {
+		engine = auto.For(b.Size)
+	}
+	r, err := call.Outcome("ipc direct/" + engine)
+	r.Engine = engine
+	return r, err
 }
 
 func (ep *endpoint) Counters() map[string]uint64 {
@@ -174,22 +194,22 @@ func (ep *endpoint) Counters() map[string]uint64 {
 
 func (ep *endpoint) Close() error {
 	var errs []error
-	if ep.server != nil {
-		errs = append(errs, ep.server.Close())
-		ep.server = nil
-	}
 	for _, b := range []*gpu.Buffer{&ep.peer, &ep.inbox, &ep.source} {
 		if *b != nil {
 			errs = append(errs, (*b).Close())
 			*b = nil
 		}
 	}
+	for _, e := range ep.choice {
+		errs = append(errs, e.Close())
+	}
+	ep.choice = nil
 	if ep.engine != nil {
 		errs = append(errs, ep.engine.Close())
 		ep.engine = nil
 	}
 	if ep.link != nil {
-		errs = append(errs, unix.Munmap(ep.link))
+		errs = append(errs, ep.link.Close())
 		ep.link = nil
 	}
 	C.free(unsafe.Pointer(ep.end))

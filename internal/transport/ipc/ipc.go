@@ -69,11 +69,15 @@ func (t *ipc) Probe(devices []gpu.Info) error {
 	return nil
 }
 
-func (t *ipc) engine(d gpu.Device) string {
-	if t.o.Engine == "" || t.o.Engine == "auto" {
-		return d.Engines()[0]
+// engines names the engine to open, or those to choose from.
+func (t *ipc) engines(d gpu.Device) []string {
+	if t.o.Engine != "" && t.o.Engine != "auto" {
+		return []string{t.o.Engine}
 	}
-	return t.o.Engine
+	if c, ok := d.(gpu.Chooser); ok {
+		return c.Candidates()
+	}
+	return d.Engines()[:1]
 }
 
 func (t *ipc) handle() gpu.HandleKind {

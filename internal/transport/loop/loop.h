@@ -80,6 +80,19 @@ static inline int p2p_loop_fill(const struct p2p_loop *l, struct p2p_engine *g, 
 	return p2p_loop_fill_window(l, g, source, rank, i, p2p_loop_step(l, i));
 }
 
+/* After the fill of an iteration whose messages leave by other means than the engine's copy. Not timed. */
+static inline int p2p_loop_leave(const struct p2p_loop *l, struct p2p_engine *g, const uint8_t *source) {
+	if (!g->leave)
+		return P2P_OK;
+	const uint8_t *p = source + l->b->offset;
+	for (uint32_t w = 0; w < l->b->window; w++, p += l->b->stride) {
+		int rc = g->leave(g->self, p, l->b->size, l->e);
+		if (rc)
+			return rc;
+	}
+	return g->wait(g->self, l->ctx, l->e);
+}
+
 /* Before the first iteration: makes sure that nothing in the inbox can pass for a message. */
 static inline int p2p_loop_poison(const struct p2p_loop *l, struct p2p_engine *g, uint8_t *inbox) {
 	if (l->b->check == P2P_CHECK_OFF)

@@ -124,8 +124,7 @@ static int verify_way(struct run *x, struct memcpy_way *w, uint32_t rank, uint32
 static int set_up_way(struct run *x, struct memcpy_way *w, uint32_t rank, uint32_t i) {
 	(void)i;
 	int rc = w->far->bind(w->far->self, x->l.e);
-	if (rc || (rc = p2p_loop_poison(&x->l, w->far, w->inbox)) ||
-	    (rc = w->engine->bind(w->engine->self, x->l.e)) ||
+	if (rc || (rc = p2p_loop_poison(&x->l, w->far, w->inbox)) || (rc = w->engine->bind(w->engine->self, x->l.e)) ||
 	    (rc = p2p_loop_fill_first(&x->l, w->engine, w->source, rank)))
 		return rc;
 	return p2p_loop_record(&x->l, w->engine, w->inbox, w->source);

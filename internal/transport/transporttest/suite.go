@@ -102,13 +102,30 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
+// How a run ends, for a transport's own tests.
+var (
+	ErrHang   = worker.ErrHang
+	ErrFailed = worker.ErrFailed
+)
+
+// Launch starts workers for batches up to region bytes, for a transport's own tests. The caller closes the team.
+func (s Subject) Launch(t *testing.T, region uint64, timeout time.Duration) (*worker.Team, error) {
+	t.Helper()
+	return worker.Launch(t.Context(), s.config(t, region, timeout))
+}
+
+func (s Subject) config(t *testing.T, region uint64, timeout time.Duration) worker.Config {
+	t.Helper()
+	return worker.Config{
+		Run: fmt.Sprintf("test-%d-%d", os.Getpid(), time.Now().UnixNano()), Devices: s.Devices,
+		Arms: []worker.Arm{s.Arm}, Region: region, Timeout: timeout, Stderr: t.Output(),
+	}
+}
+
 // team starts workers for batches up to region bytes.
 func (s Subject) team(t *testing.T, region uint64, change func(*worker.Config)) *worker.Team {
 	t.Helper()
-	cfg := worker.Config{
-		Run: fmt.Sprintf("test-%d-%d", os.Getpid(), time.Now().UnixNano()), Devices: s.Devices,
-		Arms: []worker.Arm{s.Arm}, Region: region, Timeout: 30 * time.Second, Stderr: t.Output(),
-	}
+	cfg := s.config(t, region, 30*time.Second)
 	if change != nil {
 		change(&cfg)
 	}

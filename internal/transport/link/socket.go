@@ -1,4 +1,4 @@
-package ipc
+package link
 
 import (
 	"context"
@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// hello is the one message that each rank sends the other. File descriptors travel beside it: rank 0's link, then
-// the handle's, if it has one.
+// hello is how a message travels. File descriptors travel beside it: rank 0's shared memory, then the message's own,
+// if it has one.
 type hello struct {
-	Run    string     `json:"run"`
-	Handle gpu.Handle `json:"handle"`
-	HasFD  bool       `json:"has_fd"`
+	Run     string `json:"run"`
+	Payload []byte `json:"payload"`
+	HasFD   bool   `json:"has_fd"`
+	fd      int    // to send; what came is kept apart
 }
+
+// maxHello is more than a hello with the longest payload takes.
+const maxHello = 4096
 
 // listener is rank 0's socket, in the abstract namespace: it vanishes with the process.
 type listener struct {
@@ -40,8 +42,8 @@ func listen(run string) (*listener, error) {
 
 func (s *listener) Close() error { return s.l.Close() }
 
-// swap waits for the peer, takes its hello and answers with own and the link's descriptor.
-func (s *listener) swap(ctx context.Context, own hello, link int) (hello, error) {
+// swap waits for the peer, takes its hello and answers with own and the memory's descriptor.
+func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, error) {
 	deadline, _ := ctx.Deadline()
 	_ = s.l.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
@@ -49,24 +51,24 @@ func (s *listener) swap(ctx context.Context, own hello, link int) (hello, error)
 	for {
 		c, err := s.l.AcceptUnix()
 		if err != nil {
-			return hello{}, fmt.Errorf("wait for the peer: %w", err)
+			return Message{}, fmt.Errorf("wait for the peer: %w", err)
 		}
-		theirs, fds, err := s.serve(ctx, c, own, link)
+		theirs, fds, err := s.serve(ctx, c, own, memory)
 		_ = c.Close()
 		if errors.Is(err, errStranger) {
 			continue
 		}
 		if err != nil {
-			return hello{}, err
+			return Message{}, err
 		}
-		return withFD(theirs, fds)
+		return message(theirs, fds)
 	}
 }
 
 // errStranger marks a connection that is not from this run.
 var errStranger = errors.New("not a rank of this run")
 
-func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, link int) (hello, []int, error) {
+func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory int) (hello, []int, error) {
 	if err := sameUser(c); err != nil {
 		return hello{}, nil, err
 	}
@@ -78,56 +80,56 @@ func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, link i
 		closeAll(fds)
 		return hello{}, nil, fmt.Errorf("run %q: %w", theirs.Run, errStranger)
 	}
-	if err := send(ctx, c, own, link); err != nil {
+	if err := send(ctx, c, own, memory); err != nil {
 		closeAll(fds)
 		return hello{}, nil, err
 	}
 	return theirs, fds, nil
 }
 
-// dial reaches rank 0, swaps hellos and returns rank 0's hello and the link's descriptor.
-func dial(ctx context.Context, name string, own hello) (hello, int, error) {
+// dial reaches rank 0, swaps hellos and returns rank 0's message and the memory's descriptor.
+func dial(ctx context.Context, name string, own hello) (Message, int, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", name)
 	if err != nil {
-		return hello{}, -1, err
+		return Message{}, -1, err
 	}
 	defer func() { _ = conn.Close() }()
 	c := conn.(*net.UnixConn)
 	if err := sameUser(c); err != nil {
-		return hello{}, -1, err
+		return Message{}, -1, err
 	}
 	if err := send(ctx, c, own, -1); err != nil {
-		return hello{}, -1, err
+		return Message{}, -1, err
 	}
 	theirs, fds, err := receive(ctx, c)
 	if err != nil {
-		return hello{}, -1, err
+		return Message{}, -1, err
 	}
 	if len(fds) == 0 {
-		return hello{}, -1, errors.New("rank 0 sent no link")
+		return Message{}, -1, errors.New("rank 0 sent no shared memory")
 	}
-	theirs, err = withFD(theirs, fds[1:])
+	m, err := message(theirs, fds[1:])
 	if err != nil {
 		closeFD(fds[0])
-		return hello{}, -1, err
+		return Message{}, -1, err
 	}
-	return theirs, fds[0], nil
+	return m, fds[0], nil
 }
 
-// withFD puts the descriptor that came beside h into its handle.
-func withFD(h hello, fds []int) (hello, error) {
-	h.Handle.FD = -1
+// message joins what came as bytes with the descriptors that came beside them.
+func message(h hello, fds []int) (Message, error) {
+	m := Message{Payload: h.Payload, FD: -1}
 	switch {
 	case h.HasFD && len(fds) == 1:
-		h.Handle.FD = fds[0]
+		m.FD = fds[0]
 	case h.HasFD:
 		closeAll(fds)
-		return hello{}, fmt.Errorf("%d file descriptors came with the handle, want 1", len(fds))
+		return Message{}, fmt.Errorf("%d file descriptors came with the message, want 1", len(fds))
 	default:
 		closeAll(fds)
 	}
-	return h, nil
+	return m, nil
 }
 
 // sameUser refuses connections between users: a handle is the right to write into memory.
@@ -152,13 +154,13 @@ func sameUser(c *net.UnixConn) error {
 	return nil
 }
 
-func send(ctx context.Context, c *net.UnixConn, h hello, link int) error {
+func send(ctx context.Context, c *net.UnixConn, h hello, memory int) error {
 	var fds []int
-	if link >= 0 {
-		fds = append(fds, link)
+	if memory >= 0 {
+		fds = append(fds, memory)
 	}
-	if h.HasFD = h.Handle.FD >= 0; h.HasFD {
-		fds = append(fds, h.Handle.FD)
+	if h.HasFD = h.fd >= 0; h.HasFD {
+		fds = append(fds, h.fd)
 	}
 	b, err := json.Marshal(h)
 	if err != nil {
@@ -179,7 +181,7 @@ func receive(ctx context.Context, c *net.UnixConn) (hello, []int, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(deadline)
 	}
-	b := make([]byte, 4096)
+	b := make([]byte, maxHello)
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
 	if err != nil {
@@ -231,25 +233,4 @@ func closeFD(fd int) {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}
-}
-
-// newLink makes the memory of the control words.
-func newLink(bytes int) (int, error) {
-	fd, err := unix.MemfdCreate("p2pbench-link", unix.MFD_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("link: memfd_create: %w", err)
-	}
-	if err := unix.Ftruncate(fd, int64(bytes)); err != nil {
-		closeFD(fd)
-		return -1, fmt.Errorf("link: %w", err)
-	}
-	return fd, nil
-}
-
-func mapLink(fd, bytes int) ([]byte, error) {
-	mem, err := unix.Mmap(fd, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("link: mmap: %w", err)
-	}
-	return mem, nil
 }

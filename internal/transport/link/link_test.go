@@ -1,0 +1,118 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func ends(t *testing.T) (server, client *Link) {
+	t.Helper()
+	run := fmt.Sprintf("link-%d-%d", os.Getpid(), time.Now().UnixNano())
+	server, err := Open(run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if client, err = Open(run, 1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 {
+			if err := errors.Join(server.Close(), client.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return server, client
+}
+
+func deadline(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// pipe returns both ends of a pipe; the one to read is a bare descriptor.
+func pipe(t *testing.T) (int, *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return int(r.Fd()), w
+}
+
+func TestSwap(t *testing.T) {
+	server, client := ends(t)
+	const bytes = 4096
+	fd, w := pipe(t)
+	type outcome struct {
+		m   Message
+		err error
+	}
+	done := make(chan outcome)
+	ctx := deadline(t, 10*time.Second)
+	go func() {
+		m, err := server.Connect(ctx, nil, Message{Payload: []byte("from 0"), FD: -1}, bytes)
+		done <- outcome{m, err}
+	}()
+	address := server.Address()
+	// A stranger is turned away, and the rank still served.
+	c, err := net.Dial("unixpacket", server.server.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, `{"run":"another"}`); err != nil {
+		t.Fatal(err)
+	}
+	m, err := client.Connect(ctx, address, Message{Payload: []byte("from 1"), FD: fd}, bytes)
+	if err != nil || string(m.Payload) != "from 0" || m.FD != -1 {
+		t.Fatalf("rank 1 got %q, %d, %v", m.Payload, m.FD, err)
+	}
+	got := <-done
+	if got.err != nil || string(got.m.Payload) != "from 1" {
+		t.Fatalf("rank 0 got %q, %v", got.m.Payload, got.err)
+	}
+	if err := errors.Join(c.Close(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r := os.NewFile(uintptr(got.m.FD), "pipe")
+	if b, err := io.ReadAll(r); err != nil || len(b) != 0 {
+		t.Errorf("the descriptor that came is not the pipe: %v", err)
+	}
+	_ = r.Close()
+	words := func(l *Link) []byte { return unsafe.Slice((*byte)(l.Memory()), bytes) }
+	words(server)[bytes-1] = 7
+	if words(client)[bytes-1] != 7 || words(client)[0] != 0 {
+		t.Error("the memory is not shared, or not zeroed")
+	}
+}
+
+func TestNobodyComes(t *testing.T) {
+	server, client := ends(t)
+	_, err := server.Connect(deadline(t, 50*time.Millisecond), nil, Message{FD: -1}, 4096)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "wait for the peer") {
+		t.Errorf("got %v", err)
+	}
+	_, err = client.Connect(deadline(t, time.Second), []byte(`{"socket":"@p2pbench-nobody-listens"}`), Message{FD: -1}, 4096)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTooLong(t *testing.T) {
+	_, client := ends(t)
+	_, err := client.Connect(deadline(t, time.Second), nil, Message{Payload: make([]byte, maxPayload+1), FD: -1}, 4096)
+	if err == nil || !strings.Contains(err.Error(), "at most 2048") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,321 @@
+package nccl
+
+/*
+#include <stdlib.h>
+#include "nccl.h"
+*/
+import "C"
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/link"
+	"github.com/p2pbench/p2pbench/internal/transport/loop"
+)
+
+// How long the end of a communicator may take. The parent gives a worker a little longer to leave.
+const (
+	abortPatience   = time.Second
+	destroyPatience = 2 * time.Second
+)
+
+// endpoint is one rank's end: two buffers, the link, and the communicator.
+type endpoint struct {
+	o       Options
+	env     transport.Env
+	version string
+	engine  gpu.Engine
+	source  gpu.Buffer
+	inbox   gpu.Buffer
+	link    *link.Link
+	id      C.struct_nccl_id // rank 0's
+	end     *C.struct_nccl_end
+	stuck   string // what NCCL has not returned from; it may still use everything here
+	path    transport.Path
+}
+
+func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoint, err error) {
+	if err := t.Probe(env.Devices); err != nil {
+		return nil, err
+	}
+	ep := &endpoint{o: t.o, env: env}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("nccl: open: %w", err), ep.Close())
+		}
+	}()
+	if ep.version, err = library(); err != nil {
+		return nil, err
+	}
+	if ep.engine, err = env.Device.Engine("ce"); err != nil {
+		return nil, err
+	}
+	kind := t.bufferKind(env.Device)
+	if ep.source, err = env.Device.Alloc(env.Region, kind); err != nil {
+		return nil, err
+	}
+	if ep.inbox, err = env.Device.Alloc(env.Region, kind); err != nil {
+		return nil, err
+	}
+	if ep.link, err = link.Open(env.Run, env.Rank); err != nil {
+		return nil, err
+	}
+	return ep, ep.makeID(ctx)
+}
+
+// bufferKind is the kind of memory that NCCL can make the most of: it shares registered buffers with the peer when
+// they are of the kind that can travel as a file descriptor.
+func (t *nccl) bufferKind(d gpu.Device) gpu.HandleKind {
+	if t.o.Register && slices.Contains(d.Handles(), gpu.HandleVMM) {
+		return gpu.HandleVMM
+	}
+	return gpu.HandleAuto
+}
+
+// makeID starts rank 0's meeting point.
+func (ep *endpoint) makeID(ctx context.Context) error {
+	if ep.table().stream == nil {
+		return fmt.Errorf("engine %s has no stream: %w", ep.engine.Name(), gpu.ErrUnsupported)
+	}
+	if ep.env.Rank != 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
+	defer cancel()
+	return moreFromNCCL(ep.within(ctx, "ncclGetUniqueId", func() error {
+		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_id(ep.table(), &ep.id, e) })
+	}))
+}
+
+func (ep *endpoint) table() *C.struct_p2p_engine {
+	return (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
+}
+
+// address is what the peer needs: where rank 0 listens, and NCCL's id.
+type address struct {
+	Link json.RawMessage `json:"link"`
+	ID   []byte          `json:"id,omitempty"`
+}
+
+func (ep *endpoint) Address() []byte {
+	a := address{Link: ep.link.Address()}
+	if ep.env.Rank == 0 {
+		a.ID = C.GoBytes(unsafe.Pointer(&ep.id), C.sizeof_struct_nccl_id)
+	}
+	b, _ := json.Marshal(a) // cannot fail: bytes and JSON only
+	return b
+}
+
+func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
+	defer cancel()
+	var server address
+	if err := json.Unmarshal(peers[0], &server); err != nil {
+		return fmt.Errorf("nccl: connect: address of rank 0: %w", err)
+	}
+	if len(server.ID) != C.sizeof_struct_nccl_id {
+		return fmt.Errorf("nccl: connect: address of rank 0: id of %d bytes, want %d", len(server.ID), C.sizeof_struct_nccl_id)
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.id)), len(server.ID)), server.ID)
+	_, err := ep.link.Connect(ctx, server.Link, link.Message{FD: -1}, int(C.sizeof_struct_nccl_link))
+	if err != nil {
+		return fmt.Errorf("nccl: connect: %w", err)
+	}
+	ep.setEnd()
+	if err := ep.meet(ctx); err != nil {
+		return fmt.Errorf("nccl: connect: %w", err)
+	}
+	ep.describe()
+	ep.path.ConnectUS = since(begin)
+	return nil
+}
+
+func (ep *endpoint) setEnd() {
+	ep.end = (*C.struct_nccl_end)(C.calloc(1, C.sizeof_struct_nccl_end))
+	*ep.end = C.struct_nccl_end{
+		engine: ep.table(),
+		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
+		link:   (*C.struct_nccl_link)(ep.link.Memory()),
+		source: cBytes(ep.source), inbox: cBytes(ep.inbox),
+		bytes: C.size_t(min(ep.source.Size(), ep.inbox.Size())),
+		rank:  C.uint32_t(ep.env.Rank),
+	}
+}
+
+// cBytes is a device address as C code holds it; Go never follows it.
+func cBytes(b gpu.Buffer) *C.uint8_t {
+	a := b.Addr()
+	return *(**C.uint8_t)(unsafe.Pointer(&a))
+}
+
+// meet makes the communicator, which blocks until the peer does the same.
+func (ep *endpoint) meet(ctx context.Context) error {
+	registered := C.int(0)
+	if ep.o.Register {
+		registered = 1
+	}
+	end, id, ctas := ep.end, ep.id, C.int(ep.o.CTAs)
+	err := ep.within(ctx, "the making of the communicator", func() error {
+		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_connect(end, id, ctas, registered, e) })
+	})
+	if err != nil && ep.stuck == "" {
+		ep.abort()
+	}
+	return moreFromNCCL(err)
+}
+
+// within runs f on another thread: the calling one is pinned to one CPU, which the threads that NCCL starts would
+// inherit. When ctx ends first, f is left behind, and with it all it may use.
+func (ep *endpoint) within(ctx context.Context, what string, f func() error) error {
+	begin := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		ep.stuck = what
+		return fmt.Errorf("NCCL has not returned from %s after %.1f s: %w", what, time.Since(begin).Seconds(), abi.ErrTimeout)
+	}
+}
+
+// onThread runs f on a thread that stays the same and returns the error it left.
+func onThread(f func(*C.struct_p2p_error)) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	e := (*C.struct_p2p_error)(C.calloc(1, C.sizeof_struct_p2p_error))
+	defer C.free(unsafe.Pointer(e))
+	f(e)
+	return abi.ErrorAt(unsafe.Pointer(e))
+}
+
+// moreFromNCCL tells how to learn more about a failure of NCCL's.
+func moreFromNCCL(err error) error {
+	if err == nil || !errors.Is(err, abi.ErrDevice) {
+		return err
+	}
+	return fmt.Errorf("%w (NCCL_DEBUG=WARN says more)", err)
+}
+
+func (ep *endpoint) describe() {
+	ep.path.Path, ep.path.Engine, ep.path.Completion = "nccl", "nccl "+ep.version, "receiver"
+	ep.path.Knobs = settings()
+	ep.path.Knobs["ctas"] = "auto"
+	if ep.o.CTAs > 0 {
+		ep.path.Knobs["ctas"] = strconv.Itoa(ep.o.CTAs)
+	}
+	ep.path.Knobs["register"] = strconv.FormatBool(ep.o.Register)
+}
+
+func (ep *endpoint) Describe() transport.Path { return ep.path }
+
+func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
+	if ep.end == nil || ep.end.comm == nil {
+		return transport.Result{}, fmt.Errorf("nccl: run: not connected: %w", abi.ErrInvalid)
+	}
+	call, err := loop.Prepare(b, uint64(ep.end.bytes), ep.engine.Table().Records(), samples)
+	if err != nil {
+		return transport.Result{}, fmt.Errorf("nccl: %w", err)
+	}
+	C.p2p_nccl_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
+		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
+	res, err := call.Outcome(ep.path.Engine)
+	if errors.Is(err, abi.ErrTimeout) || errors.Is(err, abi.ErrAborted) || errors.Is(err, abi.ErrDevice) {
+		ep.abort()
+	}
+	return res, moreFromNCCL(err)
+}
+
+// abort ends what NCCL has under way: a kernel that waits for the peer would stay on the GPU. It does not wait long:
+// the failure that led here is to be reported.
+func (ep *endpoint) abort() {
+	comm := ep.end.comm
+	ep.end.comm = nil
+	if comm == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abortPatience)
+	defer cancel()
+	_ = ep.within(ctx, "the abort of the communicator", func() error {
+		C.ncclCommAbort(comm)
+		return nil
+	})
+}
+
+func (ep *endpoint) Counters() map[string]uint64 {
+	if ep.end == nil {
+		return nil
+	}
+	return map[string]uint64{"messages": uint64(ep.end.messages)}
+}
+
+func (ep *endpoint) Close() error {
+	var errs []error
+	if ep.stuck == "" {
+		errs = append(errs, ep.closeComm())
+	}
+	if ep.stuck != "" {
+		return fmt.Errorf("nccl: close: NCCL has not returned from %s: its memory stays until the process ends", ep.stuck)
+	}
+	if ep.engine != nil {
+		errs = append(errs, ep.engine.Close())
+		ep.engine = nil
+	}
+	for _, b := range []*gpu.Buffer{&ep.inbox, &ep.source} {
+		if *b != nil {
+			errs = append(errs, (*b).Close())
+			*b = nil
+		}
+	}
+	if ep.link != nil {
+		errs = append(errs, ep.link.Close())
+		ep.link = nil
+	}
+	C.free(unsafe.Pointer(ep.end))
+	ep.end = nil
+	return errors.Join(errs...)
+}
+
+// closeComm ends the communicator, and before it the engine: NCCL waits for the end of every window that was recorded
+// with it, and the engine holds the last one.
+func (ep *endpoint) closeComm() error {
+	if ep.end == nil || ep.end.comm == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyPatience)
+	defer cancel()
+	end, engine := ep.end, ep.engine
+	err := ep.within(ctx, "the end of the communicator", func() error {
+		runtime.LockOSThread() // NCCL finds the device current that the first step binds
+		defer runtime.UnlockOSThread()
+		return errors.Join(
+			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_deregister(end, e) }),
+			engine.Close(),
+			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, e) }),
+		)
+	})
+	if ep.stuck == "" {
+		ep.engine = nil
+	}
+	if err != nil {
+		return fmt.Errorf("nccl: close: %w", err)
+	}
+	return nil
+}
+
+func since(t time.Time) *float64 {
+	us := float64(time.Since(t)) / float64(time.Microsecond)
+	return &us
+}

@@ -1,0 +1,312 @@
+#include "nccl.h"
+
+/* What a post does. */
+enum { SEND = 1, RECEIVE = 2 };
+
+/* ---- communicator --------------------------------------------------------------------------------------------- */
+
+int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e) {
+	int rc = engine->bind(engine->self, e);
+	return rc ? rc : nccl_ok(e, NULL, "ncclGetUniqueId", ncclGetUniqueId(id));
+}
+
+static int send_n(struct nccl_end *end, const void *p, size_t n, struct p2p_error *e) {
+	int peer = 1 - (int)end->rank;
+	return nccl_ok(e, end->comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, peer, end->comm, end->engine->stream));
+}
+
+static int receive_n(struct nccl_end *end, void *p, size_t n, struct p2p_error *e) {
+	int peer = 1 - (int)end->rank;
+	return nccl_ok(e, end->comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, peer, end->comm, end->engine->stream));
+}
+
+/* Closes a group in any case; rc is what happened inside. */
+static int close_group(struct nccl_end *end, int rc, struct p2p_error *e) {
+	struct p2p_error later;
+	int last = nccl_ok(rc ? &later : e, end->comm, "ncclGroupEnd", ncclGroupEnd());
+	return rc ? rc : last;
+}
+
+/* Adds what NCCL noticed on its own to what went wrong. */
+static int explain(struct nccl_end *end, int rc, struct p2p_error *e) {
+	int code = NCCL_OK;
+	if ((rc != P2P_ERR_TIMEOUT && rc != P2P_ERR_DEVICE) || !end->comm)
+		return rc;
+	if (ncclCommGetAsyncError(end->comm, &code) != NCCL_OK || code == NCCL_OK || code == NCCL_IN_PROGRESS)
+		return rc;
+	size_t at = strlen(e->text);
+	snprintf(e->text + at, sizeof e->text - at, "; NCCL: %s (%d)", ncclGetErrorString(code), code);
+	return rc;
+}
+
+static int wait_stream(struct nccl_end *end, struct p2p_error *e) {
+	struct p2p_engine *g = end->engine;
+	return g->wait(g->self, end->ctx, e);
+}
+
+static int first_exchange(struct nccl_end *end, struct p2p_error *e) {
+	int rc = nccl_ok(e, end->comm, "ncclGroupStart", ncclGroupStart());
+	if (rc)
+		return rc;
+	rc = send_n(end, end->source, 1, e);
+	if (!rc)
+		rc = receive_n(end, end->inbox, 1, e);
+	rc = close_group(end, rc, e);
+	return rc ? rc : wait_stream(end, e);
+}
+
+static int register_buffers(struct nccl_end *end, struct p2p_error *e) {
+	uint8_t *const buffers[2] = {end->source, end->inbox};
+	for (int i = 0; i < 2; i++) {
+		int rc = nccl_ok(e, end->comm, "ncclCommRegister",
+				 ncclCommRegister(end->comm, buffers[i], end->bytes, &end->registered[i]));
+		if (rc)
+			return rc;
+	}
+	return P2P_OK;
+}
+
+int p2p_nccl_connect(struct nccl_end *end, struct nccl_id id, int ctas, int with_buffers, struct p2p_error *e) {
+	struct nccl_config config = {
+		.size = sizeof config,
+		.magic = NCCL_CONFIG_MAGIC,
+		.version = NCCL_CONFIG_VERSION,
+		.blocking = 1, /* a non-blocking group costs a thread at each call */
+		.cga_cluster = NCCL_UNDEFINED,
+		.min_ctas = ctas ? ctas : NCCL_UNDEFINED,
+		.max_ctas = ctas ? ctas : NCCL_UNDEFINED,
+		.split_share = NCCL_UNDEFINED,
+	};
+	int rc = end->engine->bind(end->engine->self, e);
+	if (rc || (rc = nccl_ok(e, NULL, "ncclCommInitRankConfig",
+				ncclCommInitRankConfig(&end->comm, 2, id, (int)end->rank, &config))))
+		return rc;
+	if (with_buffers && (rc = register_buffers(end, e)))
+		return rc;
+	return explain(end, first_exchange(end, e), e);
+}
+
+int p2p_nccl_deregister(struct nccl_end *end, struct p2p_error *e) {
+	int rc = end->engine->bind(end->engine->self, e);
+	for (int i = 0; i < 2; i++) {
+		if (end->registered[i] && !rc)
+			rc = nccl_ok(e, end->comm, "ncclCommDeregister",
+				     ncclCommDeregister(end->comm, end->registered[i]));
+		end->registered[i] = NULL;
+	}
+	return rc;
+}
+
+int p2p_nccl_destroy(struct nccl_end *end, struct p2p_error *e) {
+	void *comm = end->comm;
+	end->comm = NULL;
+	return comm ? nccl_ok(e, NULL, "ncclCommDestroy", ncclCommDestroy(comm)) : P2P_OK;
+}
+
+/* ---- batch ---------------------------------------------------------------------------------------------------- */
+
+/* A batch on one rank. */
+struct run {
+	struct p2p_loop l;
+	struct nccl_end *end;
+	struct nccl_direction *out, *in;
+	uint64_t *sent, *received; /* sequence numbers of the two directions */
+};
+
+/* Starts a window, in one group if it is more than one call. */
+static int post(struct run *x, int what) {
+	const struct p2p_batch *b = x->l.b;
+	struct nccl_end *end = x->end;
+	int grouped = b->window > 1 || what == (SEND | RECEIVE), rc = P2P_OK;
+	if (grouped && (rc = nccl_ok(x->l.e, end->comm, "ncclGroupStart", ncclGroupStart())))
+		return rc;
+	uint64_t at = b->offset;
+	for (uint32_t w = 0; w < b->window && rc == P2P_OK; w++, at += b->stride) {
+		if (what & SEND)
+			rc = send_n(end, end->source + at, b->size, x->l.e);
+		if ((what & RECEIVE) && rc == P2P_OK)
+			rc = receive_n(end, end->inbox + at, b->size, x->l.e);
+	}
+	return grouped ? close_group(end, rc, x->l.e) : rc;
+}
+
+/* This rank's part of one operation, in the order of the stream. */
+static int post_all(struct run *x) {
+	int first = x->end->rank == 0, rc;
+	switch (x->l.b->op) {
+	case P2P_OP_BIDIR:
+		return post(x, SEND | RECEIVE);
+	case P2P_OP_PINGPONG:
+		rc = post(x, first ? SEND : RECEIVE);
+		return rc ? rc : post(x, first ? RECEIVE : SEND);
+	default:
+		return post(x, first ? SEND : RECEIVE);
+	}
+}
+
+static int record(struct run *x) {
+	struct p2p_engine *g = x->end->engine;
+	struct p2p_error later;
+	int rc = g->record_begin(g->self, x->l.e);
+	if (rc)
+		return rc;
+	rc = post_all(x);
+	int last = g->record_end(g->self, rc ? &later : x->l.e);
+	return rc ? rc : last;
+}
+
+static inline int start(struct run *x) {
+	struct p2p_engine *g = x->end->engine;
+	return x->l.b->graph ? g->launch(g->self, x->l.e) : post_all(x);
+}
+
+static inline int finish(struct run *x) { return wait_stream(x->end, x->l.e); }
+
+static int fill(struct run *x, uint32_t i) {
+	int rc = p2p_loop_fill(&x->l, x->end->engine, x->end->source, x->end->rank, i);
+	return rc ? rc : p2p_loop_leave(&x->l, x->end->engine, x->end->source);
+}
+
+static int verify(struct run *x, uint32_t i) {
+	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, 1 - x->end->rank, i);
+}
+
+/* Tells the peer that it may send the next operation. */
+static inline void grant(struct run *x) {
+	atomic_store_explicit(&x->in->ready, *x->received + 1, memory_order_release);
+}
+
+static inline int await_grant(struct run *x) {
+	return p2p_wait_ge(x->l.ctx, &x->out->ready, *x->sent + 1, P2P_WAIT_READY, x->l.e);
+}
+
+static inline void acknowledge(struct run *x, uint64_t seq) {
+	atomic_store_explicit(&x->in->ack, seq, memory_order_release);
+}
+
+static inline int await_ack(struct run *x, uint64_t seq) {
+	return p2p_wait_ge(x->l.ctx, &x->out->ack, seq, P2P_WAIT_ACK, x->l.e);
+}
+
+/* latency and stream, rank 0. */
+static int send_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = fill(x, i)) || (rc = await_grant(x)))
+		return rc;
+	uint64_t seq = ++*x->sent, t0 = p2p_loop_now(&x->l);
+	if ((rc = start(x)) || (rc = finish(x)) || (rc = await_ack(x, seq)))
+		return rc;
+	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
+	return P2P_OK;
+}
+
+/* latency and stream, rank 1: the receive is posted before the sender may start. */
+static int receive_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = start(x)))
+		return rc;
+	grant(x);
+	uint64_t seq = ++*x->received;
+	if ((rc = finish(x)))
+		return rc;
+	acknowledge(x, seq);
+	return verify(x, i);
+}
+
+/* bidir, both ranks. */
+static int exchange_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = fill(x, i)))
+		return rc;
+	grant(x);
+	if ((rc = await_grant(x)))
+		return rc;
+	uint64_t out = ++*x->sent, in = ++*x->received, t0 = p2p_loop_now(&x->l);
+	if ((rc = start(x)) || (rc = finish(x)))
+		return rc;
+	acknowledge(x, in);
+	if ((rc = await_ack(x, out)))
+		return rc;
+	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
+	return verify(x, i);
+}
+
+/* pingpong, rank 0: there and back. */
+static int ping_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = fill(x, i)) || (rc = await_grant(x)))
+		return rc;
+	++*x->sent;
+	uint64_t t0 = p2p_loop_now(&x->l);
+	if ((rc = start(x)) || (rc = finish(x)))
+		return rc;
+	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
+	return verify(x, i);
+}
+
+/* pingpong, rank 1. */
+static int pong_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = fill(x, i)) || (rc = start(x)))
+		return rc;
+	grant(x);
+	++*x->received;
+	if ((rc = finish(x)))
+		return rc;
+	return verify(x, i);
+}
+
+static int (*iteration(const struct run *x))(struct run *, uint32_t) {
+	int first = x->end->rank == 0;
+	switch (x->l.b->op) {
+	case P2P_OP_BIDIR:
+		return exchange_one;
+	case P2P_OP_PINGPONG:
+		return first ? ping_one : pong_one;
+	default:
+		return first ? send_one : receive_one;
+	}
+}
+
+static int sends(const struct run *x) {
+	return x->end->rank == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
+}
+
+static int set_up(struct run *x) {
+	struct nccl_end *end = x->end;
+	struct p2p_engine *g = end->engine;
+	int rc = g->bind(g->self, x->l.e);
+	if (rc || (rc = p2p_loop_poison(&x->l, g, end->inbox)))
+		return rc;
+	if (sends(x) && (rc = p2p_loop_fill_first(&x->l, g, end->source, end->rank)))
+		return rc;
+	if (x->l.b->graph && (rc = record(x)))
+		return rc;
+	return p2p_loop_barrier(&x->l);
+}
+
+int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
+		 struct p2p_error *e) {
+	uint32_t me = end->rank, peer = 1 - me;
+	struct run x = {
+		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
+		.end = end,
+		.out = &end->link->from[me],
+		.in = &end->link->from[peer],
+		.sent = &end->seq[me],
+		.received = &end->seq[peer],
+	};
+	int (*one)(struct run *, uint32_t) = iteration(&x);
+	int rc = set_up(&x);
+	uint32_t n = p2p_loop_length(&x.l);
+	for (uint32_t i = 0; rc == P2P_OK && i < n; i++) {
+		p2p_loop_at(&x.l, i);
+		rc = one(&x, i);
+	}
+	if (rc)
+		return explain(end, rc, e);
+	if (sends(&x))
+		end->messages += (uint64_t)n * b->window;
+	p2p_at(end->ctx, P2P_PHASE_IDLE, b->size, n);
+	return P2P_OK;
+}

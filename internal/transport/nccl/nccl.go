@@ -1,0 +1,136 @@
+// Package nccl is NCCL's send and receive between two ranks: the baseline that users know. libnccl.so.2 is looked for
+// at run time; a binary with this package in it starts on a machine without it.
+//
+// A timed send is: ncclSend on the stream of the device's engine, wait for the stream, wait for the receiver's
+// acknowledgement. The end of an ncclSend only says that the source may be used again; that the receiver has the
+// payload is known when its stream, and with it its ncclRecv, has ended, which it tells in memory that both share.
+// The receive is posted before the sender may start. A window is one group. Nothing is timed before a first byte has
+// crossed each way, since NCCL connects two ranks at their first message.
+//
+//	sender                        shared link                     receiver
+//	fill(source, i)                                               check(inbox, i-1)
+//	                                                              ncclRecv
+//	wait ready >= i        <----- ready = i  <------------------- grant
+//	t0; ncclSend; wait stream     ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~>  wait stream
+//	wait ack >= i; t1      <----- ack  <------------------------- ack = i
+//
+// In bidir both ranks do both in one group. In pingpong the two messages follow each other on the stream of each rank,
+// without the host between them, and need no acknowledgement.
+//
+// P2PBENCH_LIBNCCL names another file to load. NCCL's own environment variables hold; they are reported with the path.
+package nccl
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include "nccl.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// Options are the baseline's knobs.
+type Options struct {
+	CTAs     int  `json:"ctas"`     // thread blocks that NCCL may use, and shall; 0: its choice
+	Register bool `json:"register"` // register the buffers with NCCL, so that it can do without copies of its own
+}
+
+// maxCTAs is as many channels as NCCL has.
+const maxCTAs = 64
+
+// minVersion is the oldest NCCL whose configuration of a communicator is the one in libnccl.h.
+const minVersion = C.NCCL_CONFIG_VERSION
+
+type nccl struct{ o Options }
+
+// New makes the transport. A number of CTAs that NCCL cannot have is an error.
+func New(o Options) (transport.Transport, error) {
+	if o.CTAs < 0 || o.CTAs > maxCTAs {
+		return nil, fmt.Errorf("nccl: %d CTAs: use 1 to %d, or 0 for NCCL's choice", o.CTAs, maxCTAs)
+	}
+	return &nccl{o: o}, nil
+}
+
+func (*nccl) Name() string { return "nccl" }
+
+func (*nccl) Ranks(n int) []int {
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return ranks
+}
+
+func (*nccl) Probe(devices []gpu.Info) error {
+	if len(devices) != 2 {
+		return unsupported("%d ranks: it runs between two", len(devices))
+	}
+	for _, d := range devices {
+		if d.Kind != "cuda" {
+			return unsupported("a %s device: it moves bytes between NVIDIA GPUs only", d.Kind)
+		}
+	}
+	if devices[0].Same(devices[1]) {
+		return unsupported("both ranks on %s: NCCL refuses two ranks on one GPU, give it two", devices[0].UUID)
+	}
+	_, err := library()
+	return err
+}
+
+// library loads NCCL, once, and returns its version.
+var library = sync.OnceValues(func() (string, error) {
+	// NVLink multicast (NVLS) does nothing for messages between two ranks, yet NCCL would set it up; a program that
+	// dies holding multicast objects can put the GPUs of a host that others share out of service.
+	if _, set := os.LookupEnv("NCCL_NVLS_ENABLE"); !set {
+		if err := os.Setenv("NCCL_NVLS_ENABLE", "0"); err != nil {
+			return "", fmt.Errorf("nccl: %w", err)
+		}
+	}
+	var why [512]C.char
+	if C.nccl_load(&why[0], C.size_t(len(why))) != 0 {
+		return "", unsupported("%s: install NCCL %s or newer (libnccl2 from NVIDIA's apt or yum repository, or "+
+			"pip install nvidia-nccl-cu13 with P2PBENCH_LIBNCCL=…/nvidia/nccl/lib/libnccl.so.2)",
+			C.GoString(&why[0]), version(minVersion))
+	}
+	var v C.int
+	if rc := C.ncclGetVersion(&v); rc != C.NCCL_OK {
+		return "", unsupported("ncclGetVersion: %s (%d)", C.GoString(C.ncclGetErrorString(rc)), int(rc))
+	}
+	if v < minVersion {
+		return "", unsupported("this is NCCL %s, %s or newer is needed: update it, or name another with P2PBENCH_LIBNCCL",
+			version(int(v)), version(minVersion))
+	}
+	return version(int(v)), nil
+})
+
+// version writes ncclGetVersion's number the usual way; before 2.9 it was counted otherwise.
+func version(v int) string {
+	if v < 10000 {
+		return fmt.Sprintf("%d.%d.%d", v/1000, v%1000/100, v%100)
+	}
+	return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100)
+}
+
+// unsupported makes an error of this package that wraps gpu.ErrUnsupported.
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("nccl: "+format+": %w", append(args, gpu.ErrUnsupported)...)
+}
+
+// settings are the environment variables that NCCL sees.
+func settings() map[string]string {
+	out := map[string]string{}
+	for _, kv := range os.Environ() {
+		if name, value, ok := strings.Cut(kv, "="); ok && strings.HasPrefix(name, "NCCL_") {
+			out[name] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,57 @@
+/* nccl.h: the timed loops over NCCL's send and receive between two ranks. */
+#ifndef P2P_NCCL_H
+#define P2P_NCCL_H
+
+#include "libnccl.h"
+#include "zz_loop.h"
+
+/* One direction's control words, each on its own pair of cache lines (adjacent lines are prefetched together). */
+struct nccl_direction {
+	_Atomic uint64_t ready; /* the receiver stores s: operation s may be sent, the previous one has been checked */
+	char pad0[128 - 8];
+	_Atomic uint64_t ack; /* the receiver stores s: it has the payload of operation s */
+	char pad1[128 - 8];
+};
+
+/* Memory shared by the two ranks. */
+struct nccl_link {
+	struct nccl_direction from[2]; /* by sending rank */
+};
+
+/* One rank's end. */
+struct nccl_end {
+	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL */
+	const struct p2p_ctx *ctx;
+	struct nccl_link *link;
+	void *comm;      /* NULL before p2p_nccl_connect, and once destroyed or aborted */
+	uint8_t *source; /* this rank's outgoing messages */
+	uint8_t *inbox;  /* this rank's incoming messages */
+	size_t bytes;    /* of each */
+	void *registered[2];
+	uint32_t rank;
+	uint32_t pad;
+	uint64_t seq[2];   /* operations so far, by sending rank; both ends count alike */
+	uint64_t messages; /* sent by this rank */
+};
+
+/* Makes the id that both ranks need. */
+int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e);
+
+/*
+ * Makes the communicator, which returns once both ranks ask for it; registers both buffers if `with_buffers`; and sends
+ * a byte each way, so that the connection between the two, which NCCL makes at its first use, exists. ctas bounds the
+ * thread blocks from below and above, 0 leaves them to NCCL.
+ */
+int p2p_nccl_connect(struct nccl_end *end, struct nccl_id id, int ctas, int with_buffers, struct p2p_error *e);
+
+/* Runs the batch; samples has room for b->iters values in ns. Returns P2P_OK or e->code. */
+int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
+		 struct p2p_error *e);
+
+/* Undoes the registrations. */
+int p2p_nccl_deregister(struct nccl_end *end, struct p2p_error *e);
+
+/* Ends the communicator. Recorded windows must be gone: NCCL waits for them without end. */
+int p2p_nccl_destroy(struct nccl_end *end, struct p2p_error *e);
+
+#endif
