@@ -62,7 +62,7 @@ type Device interface {
 	Alloc(bytes uint64, kind HandleKind) (Buffer, error)
 	// Free says how many bytes Alloc could still hand out.
 	Free() (uint64, error)
-	// Engines names the ways this device can copy, the default first.
+	// Engines names the ways this device can copy. The first is what "auto" means on a device that is no Chooser.
 	Engines() []string
 	// Engine opens one of them. An unknown name is an error that lists the known ones.
 	Engine(name string) (Engine, error)
@@ -113,6 +113,12 @@ type Engine interface {
 	// Table is the engine as the timed loops call it; valid until Close.
 	Table() *abi.Engine
 	Close() error
+}
+
+// Chooser is implemented by devices on which "auto" is a choice between engines, by measurement and for each size.
+type Chooser interface {
+	// Candidates names the engines to choose from; the first is kept where another is not clearly faster.
+	Candidates() []string
 }
 
 // Monitor is implemented by devices that can say how they are.

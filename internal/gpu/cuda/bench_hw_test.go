@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
@@ -25,9 +26,10 @@ func benchmarkTo(b *testing.B, index int) {
 	}
 	src, dst := r.alloc(most), peer.alloc(most)
 	names := []string{"ce", "sm", "sm:1", "sm:4", "sm:8", "sm:16", "sm:64"}
-	if len(r.dev.Engines()) == 3 {
+	if slices.Contains(r.dev.Engines(), "bulk") {
 		names = append(names, "bulk", "bulk:1", "bulk:4", "bulk:8", "bulk:16", "bulk:64", "bulk:132")
 	}
+	names = append(names, "proxy", "proxy:1", "proxy:8", "proxy:16", "proxy:64")
 	for _, name := range names {
 		g := r.engine(name)
 		for size := uint64(1 << 10); size <= most; size *= 4 {

@@ -4,8 +4,9 @@
 // P2PBENCH_LIBCUDA and P2PBENCH_LIBNVML name other files to load instead, for drivers in unusual places and for
 // tests. The toolkit is not needed: kernels come as PTX from internal/gpu/kernel.
 //
-// A device copies by one of three engines: "ce", the copy engine; "sm", loads and stores of all SMs; "bulk", the
-// bulk copy engine of sm_90 and newer. "sm:N" and "bulk:N" use at most N thread blocks.
+// A device copies by one of four engines: "ce", the copy engine; "sm", loads and stores of all SMs; "bulk", the bulk
+// copy engine of sm_90 and newer; "proxy", a kernel that stays on the GPU and takes its orders from host memory, with
+// no launch per copy. "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks.
 package cuda
 
 /*

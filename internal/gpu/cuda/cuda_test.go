@@ -29,16 +29,16 @@ func TestModuleVersion(t *testing.T) {
 }
 
 func TestParseEngine(t *testing.T) {
-	known := []string{"ce", "sm", "bulk"}
+	known := []string{"ce", "sm", "bulk", "proxy"}
 	for name, want := range map[string]string{
-		"": "ce 0", "auto": "ce 0", "ce": "ce 0", "sm": "sm 0", "sm:8": "sm 8", "bulk:132": "bulk 132",
+		"": "ce 0", "auto": "ce 0", "ce": "ce 0", "sm": "sm 0", "sm:8": "sm 8", "bulk:132": "bulk 132", "proxy:16": "proxy 16",
 	} {
 		base, limit, err := parseEngine(name, known)
 		if got := fmt.Sprint(base, " ", limit); err != nil || got != want {
 			t.Errorf("parseEngine(%q) = %s, %v; want %s", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"proxy", "sm:", "sm:0", "sm:-1", "sm:x", "sm:65536", "ce:4", ":4", "SM"} {
+	for _, name := range []string{"warp", "proxy:", "sm:", "sm:0", "sm:-1", "sm:x", "sm:65536", "ce:4", ":4", "SM"} {
 		if _, _, err := parseEngine(name, known); !errors.Is(err, gpu.ErrUnsupported) {
 			t.Errorf("parseEngine(%q): %v", name, err)
 		}

@@ -56,7 +56,8 @@ static int load_kernels(struct cuda_device *d, const char *ptx, int has_bulk, ch
 	void *values[] = {log, (void *)log_bytes};
 	int rc = cuda_ok(e, "cuModuleLoadDataEx", cuModuleLoadDataEx(&d->module, ptx, 2, options, values));
 	if (rc || (rc = get_kernel(d, "p2p_fill", &d->fill, e)) || (rc = get_kernel(d, "p2p_check", &d->check, e)) ||
-	    (rc = get_kernel(d, "p2p_copy", &d->copy, e)) || !has_bulk)
+	    (rc = get_kernel(d, "p2p_copy", &d->copy, e)) || (rc = get_kernel(d, "p2p_proxy", &d->proxy, e)) ||
+	    !has_bulk)
 		return rc;
 	if ((rc = get_kernel(d, "p2p_copy_bulk", &d->bulk, e)))
 		return rc;

@@ -21,7 +21,7 @@ struct cuda_device {
 	int vmm; /* 1: memory can be shared as a file descriptor */
 	void *ctx;
 	void *module;
-	void *fill, *check, *copy, *bulk; /* kernels; bulk is NULL where the image has none */
+	void *fill, *check, *copy, *proxy, *bulk; /* kernels; bulk is NULL where the image has none */
 };
 
 /*

@@ -35,10 +35,14 @@ func TestFakeDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []gpu.Info{
-			{Kind: "cuda", Index: 0, Name: "Fake GPU 0", UUID: fakeUUID0, PCI: "0000:3b:00.0", Arch: "sm_90", NUMA: -1,
-				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)"},
-			{Kind: "cuda", Index: 1, Name: "Fake GPU 1", UUID: fakeUUID1, PCI: "0000:3c:00.0", Arch: "sm_90", NUMA: -1,
-				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)"},
+			{
+				Kind: "cuda", Index: 0, Name: "Fake GPU 0", UUID: fakeUUID0, PCI: "0000:3b:00.0", Arch: "sm_90", NUMA: -1,
+				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)",
+			},
+			{
+				Kind: "cuda", Index: 1, Name: "Fake GPU 1", UUID: fakeUUID1, PCI: "0000:3c:00.0", Arch: "sm_90", NUMA: -1,
+				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)",
+			},
 		}
 		for i := range want {
 			list[i].NUMA = -1 // this machine may have such a PCI device
@@ -100,9 +104,9 @@ func TestFakeArchitectures(t *testing.T) {
 		engines string
 		says    []string
 	}{
-		{[]string{"FAKE_ARCH=9"}, "[ce sm bulk]", nil},
-		{[]string{"FAKE_ARCH=10"}, "[ce sm bulk]", nil},
-		{[]string{"FAKE_ARCH=8", "FAKE_DRIVER=11040"}, "[ce sm]", nil},
+		{[]string{"FAKE_ARCH=9"}, "[ce sm bulk proxy]", nil},
+		{[]string{"FAKE_ARCH=10"}, "[ce sm bulk proxy]", nil},
+		{[]string{"FAKE_ARCH=8", "FAKE_DRIVER=11040"}, "[ce sm proxy]", nil},
 		{[]string{"FAKE_ARCH=9", "FAKE_DRIVER=11080"}, "", []string{"need a driver for CUDA 12.0", "for 11.8", "update"}},
 		{[]string{"FAKE_ARCH=6"}, "", []string{"sm_60", "sm_70 (Volta, 2017) or newer"}},
 	} {
@@ -202,7 +206,7 @@ func TestFakeHang(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer page.Close()
+		defer func() { check(t, page.Close()) }()
 		for _, yield := range []bool{false, true} {
 			ctx := abi.NewCtx(page, 0, 200*time.Millisecond, yield)
 			start := time.Now()

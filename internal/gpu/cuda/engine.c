@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include "proxy.h"
 #include <stdlib.h>
 
 /* Shapes of the launches; a copy's grid grows with its size, since a small one pays for every block. */
@@ -39,7 +40,9 @@ struct engine {
 	int kind;
 	unsigned max_ctas;
 	void *stream;
-	void *recorded; /* the executable graph, NULL if nothing was recorded */
+	void *recorded;           /* the executable graph, NULL if nothing was recorded */
+	struct cuda_proxy *proxy; /* NULL for other kinds */
+	int filling;              /* proxy: work on the stream that was not waited for */
 	uint64_t scratch;
 	struct host_page *host;
 	struct p2p_ctx own; /* for waits whose caller has no context */
@@ -124,7 +127,8 @@ static int engine_fill(void *self, void *p, size_t n, uint64_t key, uint64_t ste
 	return launch(g, "cuLaunchKernel p2p_fill", g->device->fill, payload_grid(g, n), SM_THREADS, 0, params, e);
 }
 
-static int read_back(struct engine *g, const struct p2p_ctx *c, void *to, uint64_t from, size_t n, struct p2p_error *e) {
+static int read_back(struct engine *g, const struct p2p_ctx *c, void *to, uint64_t from, size_t n,
+		     struct p2p_error *e) {
 	int rc = cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)to, from, n, g->stream));
 	return rc ? rc : engine_wait(g, c, e);
 }
@@ -154,6 +158,50 @@ static int engine_check(void *self, const struct p2p_ctx *c, const void *p, size
 	m->expected = p2p_payload_byte(key, m->offset);
 	m->got = g->host->got;
 	return P2P_OK;
+}
+
+/* ---- proxy ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * The copies run in a kernel of their own beside the stream that fills and checks: whoever starts on one side waits
+ * for the other, which costs nothing where it is already done.
+ */
+
+static int copy_proxy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct engine *g = self;
+	if (g->filling) {
+		int rc = engine_wait(g, &g->own, e);
+		if (rc)
+			return rc;
+		g->filling = 0;
+	}
+	return cuda_proxy_copy(g->proxy, dst, src, n, e);
+}
+
+static int wait_proxy(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
+	struct engine *g = self;
+	int rc = cuda_proxy_wait(g->proxy, c, e);
+	if (rc || !g->filling)
+		return rc;
+	rc = engine_wait(g, c, e);
+	g->filling = rc != P2P_OK;
+	return rc;
+}
+
+static int fill_proxy(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+	struct engine *g = self;
+	int rc = cuda_proxy_wait(g->proxy, &g->own, e);
+	if (rc)
+		return rc;
+	g->filling = 1;
+	return engine_fill(g, p, n, key, step, e);
+}
+
+static int check_proxy(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
+		       struct p2p_mismatch *m, struct p2p_error *e) {
+	struct engine *g = self;
+	int rc = cuda_proxy_wait(g->proxy, c, e);
+	return rc ? rc : engine_check(g, c, p, n, key, step, m, e);
 }
 
 /* ---- recording ------------------------------------------------------------------------------------------------ */
@@ -199,6 +247,7 @@ static void set_table(struct engine *g) {
 		[CUDA_ENGINE_CE] = copy_ce,
 		[CUDA_ENGINE_SM] = copy_sm,
 		[CUDA_ENGINE_BULK] = copy_bulk,
+		[CUDA_ENGINE_PROXY] = copy_proxy,
 	};
 	g->table = (struct p2p_engine){
 		.abi = P2P_ABI,
@@ -213,6 +262,14 @@ static void set_table(struct engine *g) {
 		.record_end = record_end,
 		.launch = launch_recorded,
 	};
+	if (g->kind == CUDA_ENGINE_PROXY) {
+		g->table.wait = wait_proxy;
+		g->table.fill = fill_proxy;
+		g->table.check = check_proxy;
+		g->table.record_begin = NULL;
+		g->table.record_end = NULL;
+		g->table.launch = NULL;
+	}
 	g->own.progress = &g->own_progress;
 	g->own.timeout_ns = OWN_TIMEOUT_NS;
 }
@@ -222,12 +279,16 @@ static int allocate(struct engine *g, struct p2p_error *e) {
 	if (rc || (rc = cuda_ok(e, "cuStreamCreate", cuStreamCreate(&g->stream, CUDA_STREAM_NON_BLOCKING))) ||
 	    (rc = cuda_ok(e, "cuMemAlloc_v2", cuMemAlloc_v2(&g->scratch, SCRATCH_BYTES))))
 		return rc;
+	g->table.stream = g->stream;
 	void *host;
 	if ((rc = cuda_ok(e, "cuMemHostAlloc", cuMemHostAlloc(&host, sizeof *g->host, 0))))
 		return rc;
 	g->host = host;
 	g->host->start = (struct found){0, UINT64_MAX};
-	return P2P_OK;
+	if (g->kind != CUDA_ENGINE_PROXY)
+		return P2P_OK;
+	g->table.stream = NULL; /* the copies do not run there */
+	return cuda_proxy_open(g->device, g->max_ctas, &g->own, &g->proxy, e);
 }
 
 /* Moves a few bytes to an address `skew` bytes off and looks at them. */
@@ -237,8 +298,8 @@ static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
 	const size_t n = 2003;
 	const uint64_t key = p2p_payload_key(1, n, skew, 0);
 	struct p2p_mismatch m;
-	int rc = engine_fill(g, src, n, key, 0, e);
-	if (rc || (rc = g->table.copy(g, dst, src, n, e)) || (rc = engine_check(g, &g->own, dst, n, key, 0, &m, e)))
+	int rc = g->table.fill(g, src, n, key, 0, e);
+	if (rc || (rc = g->table.copy(g, dst, src, n, e)) || (rc = g->table.check(g, &g->own, dst, n, key, 0, &m, e)))
 		return rc;
 	if (m.count == 0)
 		return P2P_OK;
@@ -263,12 +324,19 @@ int cuda_engine_open(struct cuda_device *d, int kind, unsigned max_ctas, struct 
 		rc = try_out(g, 0, e);
 	if (!rc)
 		rc = try_out(g, 1, e);
+	if (!rc && g->proxy)
+		rc = cuda_proxy_stop(g->proxy, e);
 	if (rc) {
 		cuda_engine_close(&g->table, &ignored);
 		return rc;
 	}
 	*out = &g->table;
 	return P2P_OK;
+}
+
+uint64_t cuda_engine_launches(const struct p2p_engine *table) {
+	const struct engine *g = (const struct engine *)table;
+	return g->proxy ? cuda_proxy_launches(g->proxy) : 0;
 }
 
 /* Notes the first failure. */
@@ -279,7 +347,15 @@ static void closing(int *rc, struct p2p_error *e, const char *what, int native) 
 
 int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
 	struct engine *g = (struct engine *)table;
+	struct p2p_error later;
 	int rc = engine_bind(g, e);
+	if (g->proxy) {
+		int last = cuda_proxy_close(g->proxy, rc ? &later : e);
+		rc = rc ? rc : last;
+		/* Where the kernel does not leave, the rest would wait for it. */
+		if (last == P2P_ERR_TIMEOUT)
+			return rc;
+	}
 	if (g->recorded)
 		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(g->recorded));
 	if (g->stream)

@@ -23,15 +23,17 @@ type Engine struct {
 	table *abi.Engine // nil once closed
 }
 
-var engineKinds = map[string]C.int{"ce": C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK}
+var engineKinds = map[string]C.int{
+	"ce": C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK, "proxy": C.CUDA_ENGINE_PROXY,
+}
 
-// Engines names the engines this GPU has; "sm" and "bulk" also go by "sm:N", with at most N thread blocks.
+// Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks.
 func (d *Device) Engines() []string {
 	names := []string{"ce", "sm"}
 	if d.image.Has(kernel.CopyBulk) {
 		names = append(names, "bulk")
 	}
-	return names
+	return append(names, "proxy")
 }
 
 // parseEngine splits "sm:8" into the engine and its limit, 0 if there is none.
@@ -52,7 +54,7 @@ func parseEngine(name string, known []string) (string, uint32, error) {
 	}
 	n, err := strconv.ParseUint(limit, 10, 16)
 	if err != nil || n == 0 || base == "ce" {
-		return "", 0, fmt.Errorf("cuda: engine %q: a limit is a number of thread blocks after sm or bulk, like sm:8: %w",
+		return "", 0, fmt.Errorf("cuda: engine %q: a limit is a number of thread blocks after sm, bulk or proxy, like sm:8: %w",
 			name, gpu.ErrUnsupported)
 	}
 	return base, uint32(n), nil
@@ -86,6 +88,15 @@ func (g *Engine) Name() string { return g.name }
 
 // Table is the engine for timed loops.
 func (g *Engine) Table() *abi.Engine { return g.table }
+
+// Launches says how often the engine's resident kernel was launched: once more after every pause in which it left. It
+// is 0 for engines that have none.
+func (g *Engine) Launches() uint64 {
+	if g.table == nil {
+		return 0
+	}
+	return uint64(C.cuda_engine_launches((*C.struct_p2p_engine)(g.table.Pointer())))
+}
 
 // Close releases the engine. A second Close does nothing.
 func (g *Engine) Close() error {

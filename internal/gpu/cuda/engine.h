@@ -5,9 +5,10 @@
 #include "device.h"
 
 enum {
-	CUDA_ENGINE_CE = 0,   /* the copy engine: cuMemcpyAsync */
-	CUDA_ENGINE_SM = 1,   /* p2p_copy: loads and stores */
-	CUDA_ENGINE_BULK = 2, /* p2p_copy_bulk: bulk copies through shared memory */
+	CUDA_ENGINE_CE = 0,    /* the copy engine: cuMemcpyAsync */
+	CUDA_ENGINE_SM = 1,    /* p2p_copy: loads and stores */
+	CUDA_ENGINE_BULK = 2,  /* p2p_copy_bulk: bulk copies through shared memory */
+	CUDA_ENGINE_PROXY = 3, /* p2p_proxy: a kernel that stays, see proxy.h; it cannot be recorded */
 };
 
 /* Shared memory of a p2p_copy_bulk block: its 8 stages of 16 KiB. */
@@ -18,6 +19,9 @@ enum {
  * a copy; 0 leaves it to the size. On failure nothing stays open.
  */
 int cuda_engine_open(struct cuda_device *d, int kind, unsigned max_ctas, struct p2p_engine **out, struct p2p_error *e);
+
+/* How often the engine's resident kernel was launched; 0 for an engine that has none. */
+uint64_t cuda_engine_launches(const struct p2p_engine *table);
 
 /* Releases everything and frees the engine, whatever fails; *e tells the first failure. */
 int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e);

@@ -33,6 +33,7 @@ enum {
 /* Flags and options, under the function that takes them. */
 enum {
 	CUDA_CTX_SPIN = 1,             /* cuDevicePrimaryCtxSetFlags_v2: waits of the driver spin */
+	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc: kernels may use it, at the same address */
 	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access where needed */
 	CUDA_STREAM_NON_BLOCKING = 1,  /* cuStreamCreate: independent of the default stream */
 	CUDA_CAPTURE_THREAD_LOCAL = 1, /* cuStreamBeginCapture_v2 */
@@ -113,6 +114,7 @@ struct cuda_mem_access {
 	X(cuIpcOpenMemHandle_v2, (uint64_t *p, struct cuda_ipc_handle h, unsigned flags), (p, h, flags))               \
 	X(cuIpcCloseMemHandle, (uint64_t p), (p))                                                                      \
 	X(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))                                            \
+	X(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority), (stream, flags, priority))        \
 	X(cuStreamQuery, (void *stream), (stream))                                                                     \
 	X(cuStreamDestroy_v2, (void *stream), (stream))                                                                \
 	X(cuStreamBeginCapture_v2, (void *stream, int mode), (stream, mode))                                           \

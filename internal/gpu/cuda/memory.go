@@ -68,7 +68,7 @@ func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 // Import maps memory of any GPU that another process exported. It owns h.FD, whatever happens.
 func (d *Device) Import(h gpu.Handle) (gpu.Buffer, error) {
 	if h.FD >= 0 {
-		defer unix.Close(h.FD)
+		defer func() { _ = unix.Close(h.FD) }()
 	}
 	if d.c == nil {
 		return nil, errClosed

@@ -41,6 +41,7 @@ func TestFakeFailures(t *testing.T) {
 		}
 		openDevice := func() error { d, err := New().Open(fakeUUID1); return closing(d, err) }
 		openEngine := func() error { g, err := r.dev.Engine("bulk"); return closing(g, err) }
+		openProxy := func() error { g, err := r.dev.Engine("proxy"); return closing(g, err) }
 		vmm := func() error { b, err := r.dev.Alloc(1, gpu.HandleVMM); return closing(b, err) }
 		legacy := func() error { b, err := r.dev.Alloc(1, gpu.HandleLegacy); return closing(b, err) }
 		record := func() error { return enginetest.Record(r.ce, b.Addr(), b.Addr()+512, 100, 128, 2) }
@@ -50,16 +51,37 @@ func TestFakeFailures(t *testing.T) {
 			function string
 			do       func() error
 		}{
-			{"cuDeviceGetCount", openDevice}, {"cuDeviceGet", openDevice}, {"cuDeviceGetAttribute", openDevice},
-			{"cuDevicePrimaryCtxRetain", openDevice}, {"cuCtxSetCurrent", openDevice}, {"cuModuleLoadDataEx", openDevice},
-			{"cuModuleGetFunction", openDevice}, {"cuFuncSetAttribute", openDevice},
-			{"cuStreamCreate", openEngine}, {"cuMemAlloc_v2", openEngine}, {"cuMemHostAlloc", openEngine},
-			{"cuLaunchKernel", openEngine}, {"cuMemcpyAsync", openEngine}, {"cuStreamQuery", openEngine},
-			{"cuMemGetInfo_v2", legacy}, {"cuMemAlloc_v2", legacy},
-			{"cuMemCreate", vmm}, {"cuMemAddressReserve", vmm}, {"cuMemMap", vmm}, {"cuMemSetAccess", vmm},
+			{"cuDeviceGetCount", openDevice},
+			{"cuDeviceGet", openDevice},
+			{"cuDeviceGetAttribute", openDevice},
+			{"cuDevicePrimaryCtxRetain", openDevice},
+			{"cuCtxSetCurrent", openDevice},
+			{"cuModuleLoadDataEx", openDevice},
+			{"cuModuleGetFunction", openDevice},
+			{"cuFuncSetAttribute", openDevice},
+			{"cuStreamCreate", openEngine},
+			{"cuMemAlloc_v2", openEngine},
+			{"cuMemHostAlloc", openEngine},
+			{"cuLaunchKernel", openEngine},
+			{"cuMemcpyAsync", openEngine},
+			{"cuStreamQuery", openEngine},
+			{"cuStreamCreateWithPriority", openProxy},
+			{"cuMemAlloc_v2", openProxy},
+			{"cuMemHostAlloc", openProxy},
+			{"cuLaunchKernel", openProxy},
+			{"cuMemcpyAsync", openProxy},
+			{"cuStreamQuery", openProxy},
+			{"cuMemGetInfo_v2", legacy},
+			{"cuMemAlloc_v2", legacy},
+			{"cuMemCreate", vmm},
+			{"cuMemAddressReserve", vmm},
+			{"cuMemMap", vmm},
+			{"cuMemSetAccess", vmm},
 			{"cuIpcGetMemHandle", func() error { _, err := b.Export(); return err }},
 			{"cuMemExportToShareableHandle", func() error { _, err := v.Export(); return err }},
-			{"cuStreamBeginCapture_v2", record}, {"cuGraphInstantiateWithFlags", record}, {"cuGraphLaunch", launch},
+			{"cuStreamBeginCapture_v2", record},
+			{"cuGraphInstantiateWithFlags", record},
+			{"cuGraphLaunch", launch},
 			{"cuCtxSetCurrent", launch},
 		} {
 			err := failing(t, c.function, 2, c.do)
@@ -84,7 +106,7 @@ func TestFakeClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		var parts []interface{ Close() error }
-		for _, name := range []string{"ce", "sm:2", "bulk"} {
+		for _, name := range []string{"ce", "sm:2", "bulk", "proxy:1"} {
 			g, err := dev.Engine(name)
 			if err != nil {
 				t.Fatal(err)
@@ -108,7 +130,7 @@ func TestFakeClose(t *testing.T) {
 		for _, p := range parts {
 			check(t, p.Close())
 		}
-		if b := parts[3].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
+		if b := parts[4].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
 			t.Error("a closed buffer has an address")
 		} else if _, err := b.Export(); err == nil {
 			t.Error("a closed buffer can be exported")

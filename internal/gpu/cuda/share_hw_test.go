@@ -59,7 +59,7 @@ func runImporter(t *testing.T, h gpu.Handle) {
 	cmd.Env = append(os.Environ(), "P2PBENCH_TEST_HANDLE="+string(text))
 	if h.FD >= 0 {
 		f := os.NewFile(uintptr(h.FD), "memory")
-		defer f.Close()
+		defer func() { check(t, f.Close()) }()
 		cmd.ExtraFiles = []*os.File{f}
 	}
 	out, err := cmd.CombinedOutput()

@@ -24,7 +24,7 @@
 #include <x86intrin.h>
 #endif
 
-#define P2P_ABI 1
+#define P2P_ABI 2
 
 /* Outcome of every C call that can fail; details are in struct p2p_error. */
 enum {
@@ -164,8 +164,9 @@ struct p2p_wait {
  */
 static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int what, uint64_t want, uint64_t have,
 				struct p2p_error *e) {
-	static const char *const names[] = {"nothing", "the receiver's credit", "the sender's completion",
-					    "the receiver's acknowledgement", "the copy engine", "the other ranks"};
+	static const char *const names[] = {
+		"nothing",         "the receiver's credit", "the sender's completion", "the receiver's acknowledgement",
+		"the copy engine", "the other ranks"};
 	p2p_relax();
 	if (c->yield)
 		sched_yield();
@@ -241,8 +242,7 @@ static inline void p2p_at(const struct p2p_ctx *c, int phase, uint64_t size, uin
 	atomic_store_explicit(&p->phase, (uint32_t)phase, memory_order_relaxed);
 	atomic_store_explicit(&p->size, size, memory_order_relaxed);
 	atomic_store_explicit(&p->iter, iter, memory_order_relaxed);
-	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
+	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 /* ---- payload -------------------------------------------------------------------------------------------------- */
@@ -318,6 +318,13 @@ struct p2p_engine {
 	int (*record_begin)(void *self, struct p2p_error *e);
 	int (*record_end)(void *self, struct p2p_error *e);
 	int (*launch)(void *self, struct p2p_error *e);
+	/* The stream on which all of the above runs, for libraries that take one (a CUstream). NULL: there is none. */
+	void *stream;
+	/*
+	 * A transport that moves bytes by other means than copy calls this before a message leaves src, untimed. NULL
+	 * on a sound device; one that commits faults on request spoils the message here.
+	 */
+	int (*leave)(void *self, const void *src, size_t n, struct p2p_error *e);
 };
 
 #endif

@@ -22,6 +22,7 @@ const (
 	Check    = "p2p_check"     // p, n, key, step, found
 	Copy     = "p2p_copy"      // dst, src, n
 	CopyBulk = "p2p_copy_bulk" // dst, src, n
+	Proxy    = "p2p_proxy"     // ring, slots, answer, work, seq, launch, idle_ns, life_ns
 )
 
 // Image is device code for a range of GPUs.
@@ -52,8 +53,8 @@ var (
 // Images lists the images, the one with the most recent target first.
 func Images() []Image {
 	return []Image{
-		{Target: "sm_90", MinDriver: 12000, Kernels: []string{Fill, Check, Copy, CopyBulk}, PTX: ptx90},
-		{Target: "sm_70", MinDriver: 11040, Kernels: []string{Fill, Check, Copy}, PTX: ptx70},
+		{Target: "sm_90", MinDriver: 12000, Kernels: []string{Fill, Check, Copy, Proxy, CopyBulk}, PTX: ptx90},
+		{Target: "sm_70", MinDriver: 11040, Kernels: []string{Fill, Check, Copy, Proxy}, PTX: ptx70},
 	}
 }
 

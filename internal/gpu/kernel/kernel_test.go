@@ -80,7 +80,9 @@ func TestAccessWidth(t *testing.T) {
 	access := regexp.MustCompile(`\b(ld|st)\.global\S*\.v4\.u32`)
 	for _, i := range Images() {
 		have := entries(i.PTX)
-		for k, want := range map[string]string{Fill: "st", Check: "ld", Copy: strings.Repeat("ld", 8) + strings.Repeat("st", 8)} {
+		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
+		// The proxy has a loop of whole rounds and one last round, for a warp and for blocks.
+		for k, want := range map[string]string{Fill: "st", Check: "ld", Copy: round, Proxy: strings.Repeat(round, 4)} {
 			var got strings.Builder
 			for _, m := range access.FindAllStringSubmatch(have[k], -1) {
 				got.WriteString(m[1])
@@ -91,6 +93,21 @@ func TestAccessWidth(t *testing.T) {
 		}
 		if s := regexp.MustCompile(`\.local\b|__local_depot`).FindString(i.PTX); s != "" {
 			t.Errorf("%s: local memory in use: %s", i.Target, s)
+		}
+	}
+}
+
+// What a resident kernel reads may have been written since it started, which the read-only path would not see.
+func TestProxyReadsFresh(t *testing.T) {
+	for _, i := range Images() {
+		text := entries(i.PTX)[Proxy]
+		if s := regexp.MustCompile(`ld\.global\.nc\S*`).FindString(text); s != "" {
+			t.Errorf("%s: %s", i.Target, s)
+		}
+		for _, want := range []string{"ld.acquire.sys.global.v2.u64", "fence.acq_rel.sys", "st.relaxed.sys.global.u64"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: no %s", i.Target, want)
+			}
 		}
 	}
 }

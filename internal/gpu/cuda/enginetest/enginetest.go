@@ -22,6 +22,19 @@ static int window(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t dst, 
 	return g->wait(g->self, c, e);
 }
 
+static int scatter(struct p2p_engine *g, const uint64_t *dst, const uint64_t *src, const uint64_t *n, int count,
+		   struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	for (int i = 0; i < count && !rc; i++)
+		rc = g->copy(g->self, (void *)(uintptr_t)dst[i], (const void *)(uintptr_t)src[i], n[i], e);
+	return rc;
+}
+
+static int await(struct p2p_engine *g, const struct p2p_ctx *c, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	return rc ? rc : g->wait(g->self, c, e);
+}
+
 static int record(struct p2p_engine *g, uintptr_t dst, uintptr_t src, size_t n, size_t stride, int count,
 		  struct p2p_error *e) {
 	struct p2p_error later;
@@ -53,6 +66,31 @@ func Window(g *abi.Engine, x *abi.Ctx, dst, src uintptr, n, stride uint64, count
 	var e C.struct_p2p_error
 	C.window((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), C.uintptr_t(dst), C.uintptr_t(src),
 		C.size_t(n), C.size_t(stride), C.int(count), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Copy is one copy of Start.
+type Copy struct {
+	Dst, Src uintptr
+	N        uint64
+}
+
+// Start starts copies and does not wait for them.
+func Start(g *abi.Engine, copies []Copy) error {
+	var dst, src, n []C.uint64_t
+	for _, c := range copies {
+		dst, src, n = append(dst, C.uint64_t(c.Dst)), append(src, C.uint64_t(c.Src)), append(n, C.uint64_t(c.N))
+	}
+	var e C.struct_p2p_error
+	C.scatter((*C.struct_p2p_engine)(g.Pointer()), unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(n),
+		C.int(len(copies)), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Wait waits for what was started.
+func Wait(g *abi.Engine, x *abi.Ctx) error {
+	var e C.struct_p2p_error
+	C.await((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 

@@ -1,6 +1,7 @@
 /*
  * fakecuda.c: a driver library without a GPU. Device memory is host memory behind memfds, streams do their work at
- * once, and kernels are their C equivalents, found by name. Tests build it and load it through P2PBENCH_LIBCUDA.
+ * once, and kernels are their C equivalents, found by name; p2p_proxy, which stays, is in fakeproxy.h. Tests build it
+ * and load it through P2PBENCH_LIBCUDA.
  *
  * The environment makes it fail:
  *   FAKE_DEVICES=N      number of devices, 2 if unset
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "../zz_p2p.h"
+#include "fakeproxy.h"
 
 enum { MAX_BLOCKS = 256, MAX_OPS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30 };
 
@@ -38,7 +40,7 @@ static struct block blocks[MAX_BLOCKS];
 static int contexts[16];
 static __thread uintptr_t current;
 
-enum { BLOCKS, CONTEXTS, STREAMS, GRAPHS, EXECS, MODULES, HOSTS, HANDLES, RANGES, KINDS };
+enum { BLOCKS, CONTEXTS, STREAMS, GRAPHS, EXECS, MODULES, HOSTS, HANDLES, RANGES, RESIDENT, KINDS };
 static int private_live[KINDS], *live = private_live;
 
 /* Go ends a process without running destructors: the counts live in a file. */
@@ -82,6 +84,13 @@ static int number(const char *var, int otherwise) {
 		FAIL_IF_ASKED;                                                                                         \
 		if (!current)                                                                                          \
 			return 201;                                                                                    \
+	} while (0)
+
+/* These wait until no kernel is running, as a driver may. */
+#define NEED_IDLE_GPU                                                                                                  \
+	do {                                                                                                           \
+		NEED_CONTEXT;                                                                                          \
+		proxies_gone(__func__);                                                                                \
 	} while (0)
 
 static struct block *find_block(uint64_t p) {
@@ -238,26 +247,28 @@ int cuMemGetInfo_v2(size_t *unused, size_t *total) {
 
 #ifndef OMIT_cuMemAlloc_v2
 int cuMemAlloc_v2(uint64_t *p, size_t n) {
-	NEED_CONTEXT;
+	NEED_IDLE_GPU;
 	int fd = new_memory(n);
 	return fd < 0 ? 2 : add_block(fd, n, 'a', p);
 }
 #endif
 
 int cuMemFree_v2(uint64_t p) {
-	NEED_CONTEXT;
+	NEED_IDLE_GPU;
 	return drop_block(p, 'a');
 }
 
 int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
 	(void)flags;
-	NEED_CONTEXT;
-	*p = calloc(1, n);
+	NEED_IDLE_GPU;
+	*p = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+	memset(*p, 0x55, n);
 	live[HOSTS]++;
 	return 0;
 }
 
 int cuMemFreeHost(void *p) {
+	proxies_gone(__func__);
 	free(p);
 	live[HOSTS]--;
 	return 0;
@@ -282,7 +293,7 @@ int cuIpcGetMemHandle(struct ipc *h, uint64_t p) {
 
 int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc h, unsigned flags) {
 	char path[64];
-	NEED_CONTEXT;
+	NEED_IDLE_GPU;
 	if (flags != 1)
 		return 1;
 	if (h.pid == getpid())
@@ -293,7 +304,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc h, unsigned flags) {
 }
 
 int cuIpcCloseMemHandle(uint64_t p) {
-	NEED_CONTEXT;
+	NEED_IDLE_GPU;
 	return drop_block(p, 'o');
 }
 
@@ -372,8 +383,8 @@ int cuMemImportFromShareableHandle(uint64_t *h, void *fd, int type) {
 
 /* ---- kernels -------------------------------------------------------------------------------------------------- */
 
-static const char *const kernels[] = {"p2p_fill", "p2p_check", "p2p_copy", "p2p_copy_bulk"};
-enum { FILL, CHECK, COPY, COPY_BULK, MEMCPY };
+static const char *const kernels[] = {"p2p_fill", "p2p_check", "p2p_copy", "p2p_copy_bulk", "p2p_proxy"};
+enum { FILL, CHECK, COPY, COPY_BULK, PROXY, MEMCPY };
 
 /* One piece of work, with its arguments as the device gets them. */
 struct op {
@@ -387,7 +398,8 @@ struct graph {
 };
 
 struct stream {
-	int hung;
+	int hung, priority;
+	struct proxy_run proxy;
 	struct graph *capture;
 };
 
@@ -441,6 +453,8 @@ static int run(struct stream *s, const struct op *op) {
 }
 
 static int submit(struct stream *s, const struct op *op) {
+	if (atomic_load(&s->proxy.alive))
+		return 999; /* would wait behind a kernel that stays */
 	if (!s->capture)
 		return run(s, op);
 	if (s->capture->n == MAX_OPS)
@@ -450,7 +464,7 @@ static int submit(struct stream *s, const struct op *op) {
 }
 
 int cuModuleLoadDataEx(const char **mod, const char *image, unsigned n, int *options, void **values) {
-	NEED_CONTEXT;
+	NEED_IDLE_GPU;
 	if (n != 2 || options[0] != 5 || options[1] != 6)
 		return 1;
 	if (getenv("FAKE_JIT_LOG")) {
@@ -472,7 +486,7 @@ int cuModuleGetFunction(uintptr_t *f, const char *mod, const char *name) {
 	char entry[64];
 	FAIL_IF_ASKED;
 	snprintf(entry, sizeof entry, ".visible .entry %s(", name);
-	for (uintptr_t i = 0; i < 4; i++)
+	for (uintptr_t i = 0; i < PROXY + 1; i++)
 		if (strcmp(name, kernels[i]) == 0 && strstr(mod, entry)) {
 			*f = i + 1;
 			return 0;
@@ -494,6 +508,10 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		return 1;
 	if (bx > (op.kind == COPY_BULK ? 32 : 512) || shared != (op.kind == COPY_BULK ? 128 << 10 : 0))
 		return 701;
+	if (op.kind == PROXY) {
+		live[RESIDENT] += 1 - proxy_join(&s->proxy);
+		return s->capture || s->priority >= 0 || gx > 2 ? 1 : proxy_launch(&s->proxy, gx, params);
+	}
 	for (int i = 0; i < counts[op.kind]; i++)
 		op.args[i] = *params[i];
 	return submit(s, &op);
@@ -514,12 +532,27 @@ int cuStreamCreate(struct stream **s, unsigned flags) {
 	return flags == 1 ? 0 : 1;
 }
 
+int cuStreamCreateWithPriority(struct stream **s, unsigned flags, int priority) {
+	FAIL_IF_ASKED;
+	int rc = cuStreamCreate(s, flags);
+	if (rc == 0)
+		(*s)->priority = priority;
+	return rc;
+}
+
 int cuStreamQuery(struct stream *s) {
 	NEED_CONTEXT;
+	if (s->proxy.failed)
+		return s->proxy.failed;
+	if (s->proxy.alive)
+		return 600;
 	return s->capture ? 900 : s->hung ? 600 : 0;
 }
 
 int cuStreamDestroy_v2(struct stream *s) {
+	if (s->proxy.alive)
+		return 999;
+	live[RESIDENT] -= proxy_join(&s->proxy);
 	free(s);
 	live[STREAMS]--;
 	return 0;

@@ -1,22 +1,5 @@
 // copy.cu: copies with loads and stores, from all SMs or from a few.
-#include "device.h"
-
-// Source bytes are read once: they need no place in L1.
-DEVICE u32x4 load(const u32x4 *p) {
-	u32x4 v;
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(global(p)));
-	return v;
-}
-
-DEVICE void store(u32x4 *p, u32x4 v) {
-	asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(p)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
-		     : "memory");
-}
-
-template <class V> DEVICE V load(const V *p) { return *(const volatile V *)p; }
-template <class V> DEVICE void store(V *p, V v) { *(volatile V *)p = v; }
+#include "access.h"
 
 // Copies whole rounds from vector `done` on and returns where it stopped. In a round every thread of the grid moves
 // Unroll vectors, all loads under way before the first store.

@@ -2,6 +2,7 @@
 #include "check.cu"
 #include "copy.cu"
 #include "fill.cu"
+#include "proxy.cu"
 #if __CUDA_ARCH__ >= 900
 #include "bulk.cu"
 #endif

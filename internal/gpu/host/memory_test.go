@@ -1,0 +1,341 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// group is this process's control group, which the kernel alone decides.
+func group(t *testing.T) string {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.SplitSeq(string(self), "\n") {
+		if g, ok := strings.CutPrefix(line, "0::"); ok {
+			return g
+		}
+	}
+	t.Skip("no cgroup v2 here")
+	return ""
+}
+
+const meminfo = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    8192 kB\nBuffers:           12 kB\n"
+
+func TestAvailable(t *testing.T) {
+	for name, c := range map[string]struct {
+		max, current string // of the group's root, which is an ancestor wherever this test runs
+		want         uint64
+	}{
+		"no limit":               {"max\n", "1048576\n", 8 << 20},
+		"a limit beyond it":      {"1073741824\n", "0\n", 8 << 20},
+		"a limit that binds":     {"4194304\n", "1048576\n", 3 << 20},
+		"a limit used up":        {"4194304\n", "4194304\n", 0},
+		"more used than allowed": {"4194304\n", "5000000\n", 0},
+		"no such files":          {"", "", 8 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			group(t)
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "meminfo"), meminfo)
+			root := filepath.Join(dir, "cgroup")
+			if c.max != "" {
+				write(t, filepath.Join(root, "memory.max"), c.max)
+				write(t, filepath.Join(root, "memory.current"), c.current)
+			}
+			if got, err := available(filepath.Join(dir, "meminfo"), root); err != nil || got != c.want {
+				t.Errorf("%d, %v; want %d", got, err, c.want)
+			}
+		})
+	}
+}
+
+// The tightest of all ancestors binds.
+func TestAvailableInNestedGroups(t *testing.T) {
+	own := group(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "meminfo"), meminfo)
+	root := filepath.Join(dir, "cgroup")
+	write(t, filepath.Join(root, "memory.max"), "5242880")
+	write(t, filepath.Join(root, "memory.current"), "1048576") // 4 MiB left
+	if own != "/" {
+		write(t, filepath.Join(root, own, "memory.max"), "2097152")
+		write(t, filepath.Join(root, own, "memory.current"), "1048576") // 1 MiB left
+	}
+	want := uint64(4 << 20)
+	if own != "/" {
+		want = 1 << 20
+	}
+	if got, err := available(filepath.Join(dir, "meminfo"), root); err != nil || got != want {
+		t.Errorf("%d, %v; want %d (group %s)", got, err, want, own)
+	}
+}
+
+func TestAvailableUnknown(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "old"), "MemTotal: 1 kB\n")
+	write(t, filepath.Join(dir, "odd"), "MemAvailable: lots kB\n")
+	for name, want := range map[string]string{"none": "no such file", "old": "no MemAvailable in", "odd": "invalid syntax"} {
+		if got, err := available(filepath.Join(dir, name), dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %d, %v; want %q", name, got, err, want)
+		}
+	}
+}
+
+// Non-temporal stores begin at a quarter of the last cache.
+func TestNTFrom(t *testing.T) {
+	for name, c := range map[string]struct {
+		levels, sizes []string
+		want          uint64
+	}{
+		"three levels":                    {[]string{"1", "1", "2", "3"}, []string{"32K", "32K", "1024K", "32768K"}, 8 << 20},
+		"the last is not the last listed": {[]string{"3", "1"}, []string{"4096K", "32K"}, 1 << 20},
+		"nothing is told":                 {nil, nil, 4 << 20},
+		"a size that is none":             {[]string{"1", "3"}, []string{"64K", "?"}, 16 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for i := range c.levels {
+				write(t, filepath.Join(dir, fmt.Sprintf("index%d", i), "level"), c.levels[i]+"\n")
+				write(t, filepath.Join(dir, fmt.Sprintf("index%d", i), "size"), c.sizes[i]+"\n")
+			}
+			if got := ntFrom(dir); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func open(t *testing.T) gpu.Device {
+	t.Helper()
+	infos, err := Driver().Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Driver().Open(infos[0].UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func alloc(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
+	t.Helper()
+	b, err := d.Alloc(n, gpu.HandleAuto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func content(b gpu.Buffer) []byte {
+	a := b.Addr()
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&a)), b.Size())
+}
+
+func TestAlloc(t *testing.T) {
+	d := open(t)
+	page := uint64(os.Getpagesize())
+	for n, want := range map[uint64]uint64{0: page, 1: page, page: page, page + 1: 2 * page, 1<<20 + 1: 1<<20 + page} {
+		b := alloc(t, d, n)
+		if b.Size() != want {
+			t.Errorf("%d bytes: got %d, want %d", n, b.Size(), want)
+		}
+		c := content(b)
+		c[0], c[len(c)-1] = 1, 2 // there
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("a second Close: %v", err)
+		}
+	}
+	if _, err := d.Alloc(1, gpu.HandleLegacy); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("a handle that CPU memory has not: %v", err)
+	}
+}
+
+// More than there is is refused as such, before anything is taken.
+func TestAllocTooMuch(t *testing.T) {
+	d := open(t)
+	free, err := d.Free()
+	if err != nil || free == 0 {
+		t.Fatalf("%d, %v", free, err)
+	}
+	before := descriptors(t)
+	for _, n := range []uint64{free * 2, 1 << 62, math.MaxInt64, math.MaxUint64 - 5000, math.MaxUint64} {
+		b, err := d.Alloc(n, gpu.HandleAuto)
+		if err == nil {
+			_ = b.Close()
+			t.Fatalf("%d bytes of %d were given", n, free)
+		}
+		if want := fmt.Sprintf("%d bytes asked for, ", n); !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "available") {
+			t.Errorf("%d bytes: %v, want %q", n, err, want)
+		}
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// Two mappings of one buffer are one memory.
+func TestExportAndImport(t *testing.T) {
+	d := open(t)
+	before := descriptors(t)
+	b := alloc(t, d, 5000)
+	h, err := b.Export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Kind != gpu.HandleMemFD || h.Bytes != b.Size() {
+		t.Errorf("%+v", h)
+	}
+	peer, err := d.Import(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content(b)[4999] = 42
+	if got := content(peer); uint64(len(got)) != b.Size() || got[4999] != 42 {
+		t.Error("what one wrote the other does not see")
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if content(peer)[4999] != 42 {
+		t.Error("the memory left with its first owner")
+	}
+	if h, err := peer.Export(); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("another process's memory was exported again: %+v, %v", h, err)
+	}
+	if err := peer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func memfd(t *testing.T, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// A handle that promises more than is there would end in SIGBUS at the first touch.
+func TestImportRefuses(t *testing.T) {
+	d := open(t)
+	before := descriptors(t)
+	for name, c := range map[string]struct {
+		h    gpu.Handle
+		want string
+	}{
+		"too small":       {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 8192, FD: memfd(t, 4096)}, "holds 4096 bytes, handle says 8192"},
+		"empty":           {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 1, FD: memfd(t, 0)}, "holds 0 bytes, handle says 1"},
+		"absurd":          {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: math.MaxUint64, FD: memfd(t, 4096)}, "holds 4096 bytes"},
+		"another kind":    {gpu.Handle{Kind: gpu.HandleVMM, Bytes: 1, FD: memfd(t, 4096)}, `cannot import a "vmm-fd" handle`},
+		"no descriptor":   {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 1, FD: -1}, "cannot import"},
+		"no bytes at all": {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 0, FD: memfd(t, 4096)}, "invalid argument"},
+	} {
+		b, err := d.Import(c.h)
+		if err == nil {
+			_ = b.Close()
+			t.Errorf("%s: imported", name)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if after := descriptors(t); after != before { // Import owns the descriptor, also when it fails
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// A peer that holds the memory cannot take it away from under this process.
+func TestSealed(t *testing.T) {
+	b := alloc(t, open(t), 1<<16)
+	h, err := b.Export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(h.FD) }()
+	for _, size := range []int64{0, 4096, 1 << 20} {
+		if err := unix.Ftruncate(h.FD, size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("to %d bytes: %v, want %v", size, err, unix.EPERM)
+		}
+	}
+	content(b)[1<<16-1] = 1 // still there
+}
+
+func TestDevices(t *testing.T) {
+	sys := t.TempDir()
+	for node, list := range []string{"0-1\n", "2-3\n", "\n"} { // the last one is memory without CPUs
+		write(t, filepath.Join(sys, fmt.Sprintf("devices/system/node/node%d/cpulist", node)), list)
+	}
+	infos, err := driver{sys: sys}.Devices()
+	if err != nil || len(infos) != 2 {
+		t.Fatalf("%+v, %v; want two nodes", infos, err)
+	}
+	for i, d := range infos {
+		if d.Kind != Kind || d.Index != i || d.NUMA != i || d.UUID != fmt.Sprintf("host-%d", i) || d.Memory == 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	link := driver{}.Link(infos[0], infos[1])
+	if !link.Peer || link.Detail != "NUMA node 0 to 1" || (driver{}).Link(infos[0], infos[0]).Detail != "" {
+		t.Errorf("%+v", link)
+	}
+	one, err := driver{sys: filepath.Join(sys, "none")}.Devices()
+	if err != nil || len(one) != 1 || one[0].NUMA != 0 {
+		t.Errorf("%+v, %v; want one node on a kernel that tells none", one, err)
+	}
+	if _, err := (driver{sys: sys}).Open("host-7"); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("a node that is not there: %v", err)
+	}
+}
