@@ -45,15 +45,23 @@ func (c *common) devices() (gpu.Driver, []gpu.Info, []string, error) {
 		}
 		return d, infos, nil, nil
 	}
-	var notes []string
+	var missing []string
 	for _, d := range newDrivers() {
 		infos, err := d.Devices()
 		if err == nil && len(infos) > 0 {
-			return d, infos, notes, nil
+			return d, infos, instead(missing, infos[0]), nil
 		}
-		notes = append(notes, fmt.Sprintf("no %s device: %v", d.Kind(), err))
+		missing = append(missing, reason(err))
 	}
-	return nil, nil, nil, usagef("no device: %s", strings.Join(notes, "; "))
+	return nil, nil, nil, usagef("no device: %s", strings.Join(missing, "; "))
+}
+
+// instead notes why a better kind of device is not the one that is measured.
+func instead(missing []string, i gpu.Info) []string {
+	if len(missing) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("no GPU (%s): measuring %s instead", strings.Join(missing, "; "), i.Name)}
 }
 
 // chosen reads --gpus.

@@ -74,7 +74,7 @@ func diagnose() diagnosis {
 		k := kindReport{Kind: drv.Kind(), Devices: []gpu.Info{}}
 		infos, err := drv.Devices()
 		if err != nil {
-			k.Problem = err.Error()
+			k.Problem = reason(err)
 		} else {
 			k.Devices = infos
 			k.Links = links(drv, infos)
@@ -98,14 +98,14 @@ func links(drv gpu.Driver, infos []gpu.Info) []linkInfo {
 // paths tells for every path whether it runs on that kind of device.
 func paths(k kindReport) []pathReport {
 	var out []pathReport
-	for _, arm := range []worker.Arm{newArm("ipc", struct{}{}), newArm("memcpy", struct{}{})} {
+	for _, arm := range []worker.Arm{newArm("ipc", nil), newArm("memcpy", nil), newArm("nccl", nil)} {
 		r := pathReport{Path: arm.Name, Device: k.Kind, Problem: k.Problem}
 		if len(k.Devices) > 0 {
 			pair := []gpu.Info{k.Devices[0], k.Devices[min(1, len(k.Devices)-1)]}
 			if t, err := newTransport(arm.Transport, arm.Options); err != nil {
-				r.Problem = err.Error()
+				r.Problem = reason(err)
 			} else if err := t.Probe(pair); err != nil {
-				r.Problem = err.Error()
+				r.Problem = reason(err)
 			}
 			if len(k.Devices) == 1 && k.Kind != "host" {
 				r.Note = "one GPU: both ranks would share it"

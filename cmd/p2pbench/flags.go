@@ -111,8 +111,10 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	if err != nil {
 		return sweep.Spec{}, t, err
 	}
-	s := sweep.Spec{Subject: subject, Devices: t.ranks, Iters: c.iters, Warmup: c.warmup, Window: c.window,
-		Duration: c.duration, Seed: c.seed, Graph: c.graph == 1}
+	s := sweep.Spec{
+		Subject: subject, Devices: t.ranks, Iters: c.iters, Warmup: c.warmup, Window: c.window,
+		Duration: c.duration, Seed: c.seed, Graph: c.graph == 1,
+	}
 	steps := []func(*sweep.Spec) error{c.checkValues, c.readSizes, c.readOps, c.readUntil, c.readBaselines}
 	for _, step := range steps {
 		if err := step(&s); err != nil {
@@ -258,7 +260,7 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 			if c.requireVs {
 				return fmt.Errorf("--require-vs: %w", err)
 			}
-			s.Missing = append(s.Missing, sweep.Missing{Name: arm.Name, Why: err.Error()})
+			s.Missing = append(s.Missing, sweep.Missing{Name: arm.Name, Why: reason(err)})
 			continue
 		}
 		s.Baselines = append(s.Baselines, arm)

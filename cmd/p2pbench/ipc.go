@@ -38,7 +38,11 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	if !slices.Contains(ipc.Handles, gpu.HandleKind(f.handle)) {
 		return worker.Arm{}, usagef("--handle %s: use one of %v", f.handle, ipc.Handles)
 	}
-	return newArm("ipc", ipc.Options{Path: f.path, Engine: f.engine, Handle: gpu.HandleKind(f.handle)}), nil
+	engine := f.engine
+	if engine == "auto" && f.graph == 1 {
+		engine = "ce" // a choice by size cannot be recorded as one graph
+	}
+	return newArm("ipc", ipc.Options{Path: f.path, Engine: engine, Handle: gpu.HandleKind(f.handle)}), nil
 }
 
 const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU: the receiver exports

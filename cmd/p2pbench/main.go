@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,8 +64,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if code == exitInterrupt || code == exitTerminate {
 		err = errors.New("interrupted")
 	}
-	fmt.Fprintf(stderr, "p2pbench: %v\n", err)
+	fmt.Fprintf(stderr, "p2pbench: %s\n", reason(err))
 	return code
+}
+
+// reason is the error as users read it: that something is unsupported goes without saying when the cause is named.
+func reason(err error) string {
+	return strings.ReplaceAll(err.Error(), ": "+gpu.ErrUnsupported.Error(), "")
 }
 
 // interruptible is a context that SIGINT and SIGTERM end; caught tells which of them did. A second signal kills.

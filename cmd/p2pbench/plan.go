@@ -16,7 +16,7 @@ func (a *app) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "plan PATH", Short: "Show the cells a path command would run, without running",
 		Example: "  p2pbench plan ipc --sizes 1K,1M --vs memcpy",
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usagef("plan: no path %q: use ipc", args[0])
 			}

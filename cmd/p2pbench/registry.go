@@ -13,6 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 	"github.com/p2pbench/p2pbench/internal/transport/memcpy"
+	"github.com/p2pbench/p2pbench/internal/transport/nccl"
 )
 
 // drivers are the kinds of device, the best first. A process has one of each: devices that are to reach each other
@@ -68,6 +69,12 @@ func newTransport(name string, options json.RawMessage) (transport.Transport, er
 			return nil, err
 		}
 		return memcpy.New(o), nil
+	case "nccl":
+		var o nccl.Options
+		if err := unmarshal(options, &o); err != nil {
+			return nil, err
+		}
+		return nccl.New(o)
 	}
 	return nil, fmt.Errorf("no transport %q", name)
 }
@@ -89,16 +96,19 @@ func newArm(name string, options any) worker.Arm {
 }
 
 // baselines are the values of --vs.
-var baselines = []string{"memcpy"}
+var baselines = []string{"memcpy", "nccl"}
 
 // baseline makes the arm for a value of --vs on that kind of device.
 func baseline(name, kind string) (worker.Arm, error) {
-	if name != "memcpy" {
-		return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", name, strings.Join(baselines, ", "))
+	switch name {
+	case "memcpy":
+		var o memcpy.Options
+		if kind == host.Kind {
+			o.Engine = "cpu-memcpy" // libc's
+		}
+		return newArm(name, o), nil
+	case "nccl":
+		return newArm(name, nccl.Options{}), nil
 	}
-	var o memcpy.Options
-	if kind == host.Kind {
-		o.Engine = "cpu-memcpy" // libc's
-	}
-	return newArm(name, o), nil
+	return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", name, strings.Join(baselines, ", "))
 }

@@ -91,6 +91,7 @@ type measurement struct {
 	linkKnown     bool
 	payload       uint64            // bytes that rank 0 sent in the subject's blocks
 	endpoint      map[string]uint64 // counters of the subject's endpoint on rank 0
+	engine        string            // what moved the subject's messages, where its path chooses by size
 	firstBlockEnd time.Time
 }
 
@@ -148,7 +149,7 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 // observe takes in what the devices say of themselves after a block.
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	if arm == 0 {
-		m.endpoint = out.Counters
+		m.endpoint, m.engine = out.Counters, out.Engine
 		m.checked += out.Checked
 		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size
 	}
@@ -182,6 +183,9 @@ func (m *measurement) cell() record.Cell {
 		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3,
 	}
 	cell.SamplesNS, cell.Histogram = record.Keep(samples)
+	if m.engine != "" {
+		cell.Engine = m.engine
+	}
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}

@@ -136,6 +136,7 @@ type Outcome struct {
 	Skew    time.Duration // between the first and the last rank to leave the barrier
 	Checked uint64        // payload bytes compared, all ranks together
 	Health  []*gpu.Health // by rank, after the batch; nil for ranks that did not take part
+	Engine  string        // what moved rank 0's messages, where the path chooses by size
 	// Counters are rank 0's endpoint's, since it connected.
 	Counters map[string]uint64
 }
@@ -162,7 +163,7 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 		out.merge(ran)
 		out.Health[r] = ran.Health
 		if r == 0 {
-			out.Counters = ran.Counters
+			out.Counters, out.Engine = ran.Counters, ran.Result.Engine
 		}
 		first, last = min(first, ran.Result.Entered), max(last, ran.Result.Entered)
 	}
