@@ -7,6 +7,8 @@ package sweep
 
 import (
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -181,9 +183,14 @@ func (s Spec) iters(bytes uint64) int {
 // memory counts what each rank's device will hold: the subject has an outgoing and an incoming buffer on each rank,
 // and so has a baseline, though one process may own them all.
 func (s Spec) memory(region uint64) []uint64 {
+	buffers := 2 * uint64(1+len(s.Baselines))
+	need := uint64(math.MaxUint64)
+	if region <= math.MaxUint64/buffers {
+		need = buffers * region
+	}
 	out := make([]uint64, len(s.Devices))
 	for r := range out {
-		out[r] = 2 * region * uint64(1+len(s.Baselines))
+		out[r] = need
 	}
 	return out
 }
@@ -200,7 +207,11 @@ func (c Cell) batch() transport.Batch {
 func (p Plan) Fits(free func(gpu.Info) (uint64, error)) error {
 	need := map[string]uint64{}
 	for r, d := range p.Ranks {
-		need[d.UUID] += p.Bytes[r]
+		sum, carry := bits.Add64(need[d.UUID], p.Bytes[r], 0)
+		if carry != 0 {
+			sum = math.MaxUint64
+		}
+		need[d.UUID] = sum
 	}
 	for r, d := range p.Ranks {
 		have, err := free(d)

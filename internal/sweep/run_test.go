@@ -240,7 +240,7 @@ func failAt(call int, err error) func(int, int, transport.Batch, *worker.Outcome
 
 // A GPU that holds its clocks down makes figures that are not its own.
 func TestThrottled(t *testing.T) {
-	team := &fakeTeam{pace: []int64{1000, 1000}, outcome: func(call, arm int, b transport.Batch, o *worker.Outcome) error {
+	team := &fakeTeam{pace: []int64{1000, 1000}, outcome: func(_, arm int, b transport.Batch, o *worker.Outcome) error {
 		o.Health[0] = &gpu.Health{}
 		if arm == 0 {
 			o.Health[1] = &gpu.Health{}

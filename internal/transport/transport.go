@@ -11,6 +11,8 @@ package transport
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -115,8 +117,15 @@ const slotAlign = 512
 // Stride is the distance in bytes between two messages of a window.
 func (b Batch) Stride() uint64 { return (b.Size + slotAlign - 1) / slotAlign * slotAlign }
 
-// Region is how many bytes the batch touches at each end.
-func (b Batch) Region() uint64 { return b.Offset + b.Stride()*uint64(max(b.Window, 1)) }
+// Region is how many bytes the batch touches at each end; math.MaxUint64 when that is more than a uint64 holds.
+func (b Batch) Region() uint64 {
+	high, low := bits.Mul64(b.Stride(), uint64(max(b.Window, 1)))
+	sum, carry := bits.Add64(low, b.Offset, 0)
+	if high != 0 || carry != 0 || b.Stride() < b.Size {
+		return math.MaxUint64
+	}
+	return sum
+}
 
 // Result is one rank's account of a batch.
 type Result struct {

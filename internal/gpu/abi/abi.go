@@ -20,7 +20,7 @@ static int engine_copy(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t 
 }
 static int engine_fill(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t p, size_t n, uint64_t key,
 		       uint64_t step, struct p2p_error *e) {
-	int rc = g->fill(g->self, (void *)p, n, key, step, e);
+	int rc = g->fill(g->self, c, (void *)p, n, key, step, e);
 	return rc ? rc : g->wait(g->self, c, e);
 }
 static int engine_check(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t p, size_t n, uint64_t key,

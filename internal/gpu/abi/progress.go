@@ -44,10 +44,11 @@ const (
 	PhaseWarmup  Phase = C.P2P_PHASE_WARMUP
 	PhaseTimed   Phase = C.P2P_PHASE_TIMED
 	PhaseClose   Phase = C.P2P_PHASE_CLOSE
+	PhasePrepare Phase = C.P2P_PHASE_PREPARE
 )
 
 func (p Phase) String() string {
-	names := [...]string{"start", "open", "connect", "idle", "barrier", "warm-up", "timed", "close"}
+	names := [...]string{"start", "open", "connect", "idle", "barrier", "warm-up", "timed", "close", "prepare"}
 	if p < 0 || int(p) >= len(names) {
 		return fmt.Sprintf("phase %d", int(p))
 	}

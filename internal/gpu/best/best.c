@@ -36,10 +36,11 @@ static int best_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 }
 
 /* Payloads are the first engine's business. */
-static int best_fill(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+static int best_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		     struct p2p_error *e) {
 	struct best *b = self;
 	b->busy[0] = 1;
-	return b->of[0]->fill(b->of[0]->self, p, n, key, step, e);
+	return b->of[0]->fill(b->of[0]->self, c, p, n, key, step, e);
 }
 
 static int best_check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,

@@ -61,6 +61,7 @@ enum {
 	P2P_PHASE_WARMUP = 5,
 	P2P_PHASE_TIMED = 6,
 	P2P_PHASE_CLOSE = 7,
+	P2P_PHASE_PREPARE = 8, /* writing payloads before the first iteration */
 };
 
 /* What a rank is waiting for. */
@@ -154,13 +155,28 @@ static inline void p2p_relax(void) {
 
 /* State of one wait's slow path; zero it before the first p2p_wait_step. */
 struct p2p_wait {
-	uint64_t start_ns;
+	uint64_t start_ns; /* since when nothing has moved */
+	uint64_t beats;    /* of all ranks, when last looked at */
 	uint32_t steps;
 };
 
+static inline uint64_t p2p_beats(const struct p2p_ctx *c) {
+	uint64_t sum = 0;
+	for (uint32_t r = 0; r < c->ranks; r++)
+		sum += atomic_load_explicit(&c->team[r].beat, memory_order_relaxed);
+	return sum;
+}
+
+/* Tells the watchdog, and ranks that wait for this one, that something was achieved. */
+static inline void p2p_beat(const struct p2p_ctx *c) {
+	struct p2p_progress *p = c->progress;
+	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
 /*
- * One step of a slow wait: every 256 steps looks at the clock and the parent's abort flag, and yields once the wait
- * has lasted a millisecond. what/want/have go to the progress page for the watchdog. Returns 0 to go on.
+ * One step of a slow wait. The deadline runs while no rank achieves anything. Every 256 steps looks at the clock and
+ * the parent's abort flag, and yields once the wait has lasted a millisecond. what/want/have go to the progress page
+ * for the watchdog. Returns 0 to go on.
  */
 static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int what, uint64_t want, uint64_t have,
 				struct p2p_error *e) {
@@ -173,8 +189,11 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 	if ((w->steps++ & 255) != 0)
 		return P2P_OK;
 	uint64_t now = p2p_raw_ns();
-	if (w->start_ns == 0)
+	uint64_t beats = p2p_beats(c);
+	if (w->start_ns == 0 || beats != w->beats) { /* a peer that fills gigabytes is slow, not gone */
 		w->start_ns = now;
+		w->beats = beats;
+	}
 	atomic_store_explicit(&c->progress->want, want, memory_order_relaxed);
 	atomic_store_explicit(&c->progress->have, have, memory_order_relaxed);
 	atomic_store_explicit(&c->progress->waiting, (uint32_t)what, memory_order_relaxed);
@@ -198,7 +217,7 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
 	for (int i = 0; i < 512; i++)
 		if (atomic_load_explicit(word, memory_order_acquire) >= want)
 			return P2P_OK;
-	struct p2p_wait w = {0, 0};
+	struct p2p_wait w = {0, 0, 0};
 	for (;;) {
 		uint64_t have = atomic_load_explicit(word, memory_order_acquire);
 		if (have >= want)
@@ -217,7 +236,7 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
  */
 static inline int p2p_barrier(const struct p2p_ctx *c, uint64_t n, int64_t *left_ns, struct p2p_error *e) {
 	const uint64_t lead_ns = 5000; /* time to hear of the last arrival */
-	struct p2p_wait w = {0, 0};
+	struct p2p_wait w = {0, 0, 0};
 	uint64_t start = 0, now;
 	atomic_store_explicit(&c->progress->arrived_ns, p2p_raw_ns(), memory_order_relaxed);
 	atomic_store_explicit(&c->progress->arrived, n, memory_order_release);
@@ -242,7 +261,7 @@ static inline void p2p_at(const struct p2p_ctx *c, int phase, uint64_t size, uin
 	atomic_store_explicit(&p->phase, (uint32_t)phase, memory_order_relaxed);
 	atomic_store_explicit(&p->size, size, memory_order_relaxed);
 	atomic_store_explicit(&p->iter, iter, memory_order_relaxed);
-	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
+	p2p_beat(c);
 }
 
 /* ---- payload -------------------------------------------------------------------------------------------------- */
@@ -307,7 +326,8 @@ struct p2p_engine {
 	/* Returns when all that was started is complete and, once followed by a release store, visible to the peer. */
 	int (*wait)(void *self, const struct p2p_ctx *c, struct p2p_error *e);
 	/* Starts writing the payload of `key` into n bytes at p. Not timed. */
-	int (*fill)(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e);
+	int (*fill)(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		    struct p2p_error *e);
 	/* Compares n bytes at p with the payload of `key`; complete on return. Not timed. */
 	int (*check)(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
 		     struct p2p_mismatch *m, struct p2p_error *e);

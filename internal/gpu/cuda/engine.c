@@ -97,7 +97,7 @@ static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2
 /* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
 static int engine_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct engine *g = self;
-	struct p2p_wait w = {0, 0};
+	struct p2p_wait w = {0, 0, 0};
 	int fast = c->yield ? 0 : FAST_POLLS, native;
 	while ((native = cuStreamQuery(g->stream)) == CUDA_NOT_READY) {
 		if (fast-- > 0)
@@ -118,8 +118,10 @@ static unsigned payload_grid(const struct engine *g, size_t n) {
 	return grid(n, PAYLOAD_BYTES, (unsigned)g->device->sms * PAYLOAD_CTAS_PER_SM);
 }
 
-static int engine_fill(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+static int engine_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		       struct p2p_error *e) {
 	struct engine *g = self;
+	(void)c;
 	uint64_t at = (uintptr_t)p, bytes = n;
 	void *params[] = {&at, &bytes, &key, &step};
 	if (n == 0)
@@ -188,13 +190,14 @@ static int wait_proxy(void *self, const struct p2p_ctx *c, struct p2p_error *e) 
 	return rc;
 }
 
-static int fill_proxy(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+static int fill_proxy(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		      struct p2p_error *e) {
 	struct engine *g = self;
-	int rc = cuda_proxy_wait(g->proxy, &g->own, e);
+	int rc = cuda_proxy_wait(g->proxy, c, e);
 	if (rc)
 		return rc;
 	g->filling = 1;
-	return engine_fill(g, p, n, key, step, e);
+	return engine_fill(g, c, p, n, key, step, e);
 }
 
 static int check_proxy(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
@@ -298,7 +301,7 @@ static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
 	const size_t n = 2003;
 	const uint64_t key = p2p_payload_key(1, n, skew, 0);
 	struct p2p_mismatch m;
-	int rc = g->table.fill(g, src, n, key, 0, e);
+	int rc = g->table.fill(g, &g->own, src, n, key, 0, e);
 	if (rc || (rc = g->table.copy(g, dst, src, n, e)) || (rc = g->table.check(g, &g->own, dst, n, key, 0, &m, e)))
 		return rc;
 	if (m.count == 0)

@@ -8,6 +8,7 @@
 struct fault {
 	struct p2p_engine engine;
 	struct p2p_engine *inner;
+	const struct p2p_ctx *ctx; /* of the last fill */
 	uint64_t at, offset, copies, fills;
 	struct {
 		void *p;
@@ -25,12 +26,14 @@ static int fault_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) 
 	return f->inner->wait(f->inner->self, c, e);
 }
 
-static int fault_fill(void *self, void *p, size_t n, uint64_t key, uint64_t step, struct p2p_error *e) {
+static int fault_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		      struct p2p_error *e) {
+	((struct fault *)self)->ctx = c;
 	struct fault *f = self;
 	f->fill[f->fills % REMEMBERED].p = p;
 	f->fill[f->fills % REMEMBERED].key = key;
 	f->fills++;
-	return f->inner->fill(f->inner->self, p, n, key, step, e);
+	return f->inner->fill(f->inner->self, c, p, n, key, step, e);
 }
 
 static int fault_check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
@@ -50,7 +53,7 @@ static int flip(struct fault *f, const void *src, struct p2p_error *e) {
 	uint64_t other = key + 1;
 	while (p2p_payload_byte(other, 0) == p2p_payload_byte(key, f->offset))
 		other++;
-	return f->inner->fill(f->inner->self, (uint8_t *)(uintptr_t)src + f->offset, 1, other, 0, e);
+	return f->inner->fill(f->inner->self, f->ctx, (uint8_t *)(uintptr_t)src + f->offset, 1, other, 0, e);
 }
 
 /* Counts messages; a transport either copies or says what leaves by other means. */

@@ -132,6 +132,9 @@ func (d *device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
 func (d *device) Import(h gpu.Handle) (gpu.Buffer, error) {
 	b := &buffer{fd: h.FD, imported: true}
 	if h.Kind != gpu.HandleMemFD || h.FD < 0 {
+		if h.FD >= 0 {
+			_ = unix.Close(h.FD)
+		}
 		return nil, fmt.Errorf("host: cannot import a %q handle: %w", h.Kind, gpu.ErrUnsupported)
 	}
 	var st unix.Stat_t

@@ -405,45 +405,56 @@ func TestSampledBytes(t *testing.T) {
 	}
 }
 
-// A connection to rank 0's socket that belongs to another run is none of this run's business.
+// A connection to rank 0's socket that is not from this run is none of its business, whatever it says.
 func TestStrangerIsIgnored(t *testing.T) {
-	cfg := config(t)
-	gate := filepath.Join(t.TempDir(), "open")
-	cfg.Arms = []worker.Arm{arm(gated{Gate: gate, Rank: 1})}
-	name := &net.UnixAddr{Name: "@p2pbench-" + cfg.Run + "-ipc", Net: "unixpacket"}
-	sent := make(chan error, 1)
-	go func() { // before rank 1 has opened, and so before it can connect
-		sent <- func() error {
-			for {
-				c, err := net.DialUnix("unixpacket", nil, name)
-				if err != nil {
-					time.Sleep(time.Millisecond)
-					continue
-				}
-				_, err = c.Write([]byte(`{"run": "another", "handle": {"kind": "memfd", "bytes": 4096}}`))
-				if err := os.WriteFile(gate, nil, 0o600); err != nil {
-					return err
-				}
-				if err != nil {
-					return err
-				}
-				answer := make([]byte, 100)
-				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-				if n, _ := c.Read(answer); n > 0 {
-					return fmt.Errorf("it was told %q", answer[:n])
-				}
-				return c.Close()
+	for name, says := range map[string]string{
+		"another run": `{"run": "another", "handle": {"kind": "memfd", "bytes": 4096}}`,
+		"no rank":     "GET / HTTP/1.1\r\n\r\n",
+		"nothing":     "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			gate := filepath.Join(t.TempDir(), "open")
+			cfg.Arms = []worker.Arm{arm(gated{Gate: gate, Rank: 1})}
+			met := make(chan error, 1)
+			go func() { met <- stranger(cfg.Run, says, gate) }()
+			team := launch(t, cfg)
+			if err := <-met; err != nil {
+				t.Errorf("the stranger: %v", err)
 			}
-		}()
-	}()
-	team := launch(t, cfg)
-	if err := <-sent; err != nil {
-		t.Errorf("the stranger: %v", err)
+			b := transport.Batch{Op: transport.OpLatency, Size: 100, Window: 1, Iters: 5, Check: transport.CheckFull}
+			if _, err := team.Run(t.Context(), 0, both, b); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	b := transport.Batch{Op: transport.OpLatency, Size: 100, Window: 1, Iters: 5, Check: transport.CheckFull}
-	if _, err := team.Run(t.Context(), 0, both, b); err != nil {
-		t.Error(err)
+}
+
+// stranger connects to a run before its rank 1 can: that opens, and so connects, once gate is there.
+func stranger(run, says, gate string) error {
+	name := &net.UnixAddr{Name: "@p2pbench-" + run + "-ipc", Net: "unixpacket"}
+	var c *net.UnixConn
+	for deadline := time.Now().Add(time.Minute); c == nil; time.Sleep(time.Millisecond) {
+		var err error
+		if c, err = net.DialUnix("unixpacket", nil, name); err != nil && time.Now().After(deadline) {
+			return errors.Join(err, os.WriteFile(gate, nil, 0o600))
+		}
 	}
+	defer func() { _ = c.Close() }()
+	if says == "" {
+		_ = c.CloseWrite()
+	} else if _, err := c.Write([]byte(says)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		return err
+	}
+	answer := make([]byte, 100)
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	if n, _ := c.Read(answer); n > 0 {
+		return fmt.Errorf("it was told %q", answer[:n])
+	}
+	return nil
 }
 
 // parent runs a team until it is killed.

@@ -61,7 +61,7 @@ static inline int p2p_loop_fill_window(const struct p2p_loop *l, struct p2p_engi
 				       uint32_t i, uint64_t step) {
 	uint8_t *p = source + l->b->offset;
 	for (uint32_t w = 0; w < l->b->window; w++, p += l->b->stride) {
-		int rc = g->fill(g->self, p, l->b->size, p2p_loop_key(l, i, w, rank), step, l->e);
+		int rc = g->fill(g->self, l->ctx, p, l->b->size, p2p_loop_key(l, i, w, rank), step, l->e);
 		if (rc)
 			return rc;
 	}
@@ -96,10 +96,11 @@ static inline int p2p_loop_leave(const struct p2p_loop *l, struct p2p_engine *g,
 
 /* Before the first iteration: makes sure that nothing in the inbox can pass for a message. */
 static inline int p2p_loop_poison(const struct p2p_loop *l, struct p2p_engine *g, uint8_t *inbox) {
+	p2p_at(l->ctx, P2P_PHASE_PREPARE, l->b->size, 0);
 	if (l->b->check == P2P_CHECK_OFF)
 		return P2P_OK;
 	uint64_t no_message = p2p_payload_key(l->b->seed, 0, UINT64_MAX, 0);
-	int rc = g->fill(g->self, inbox + l->b->offset, l->b->stride * l->b->window, no_message, 0, l->e);
+	int rc = g->fill(g->self, l->ctx, inbox + l->b->offset, l->b->stride * l->b->window, no_message, 0, l->e);
 	return rc ? rc : g->wait(g->self, l->ctx, l->e);
 }
 

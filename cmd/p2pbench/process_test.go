@@ -1,0 +1,333 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// long is a run whose first cell takes no time and whose second outlasts every test.
+func long(more ...string) []string {
+	return append([]string{
+		"ipc", "--device", "host", "--sizes", "8,16M", "--op", "latency", "-n", "50000", "-w", "0",
+		"--format", "json",
+	}, more...)
+}
+
+// document reads what --format json showed.
+func document(t *testing.T, text string) record.Document {
+	t.Helper()
+	d, err := record.Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return d
+}
+
+// workers lists the workers of a run by rank: both have the page that says what each is doing.
+func (c *command) workers() []int {
+	var pids []int
+	for _, pid := range tagged(c.tag) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.HasSuffix(string(line), "\x00worker\x00") {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids) // started in the order of ranks
+	return pids
+}
+
+// doing reads a worker's entry of the progress page.
+func doing(pid, rank int) (abi.State, error) {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/4", pid), os.O_RDWR, 0)
+	if err != nil {
+		return abi.State{}, err
+	}
+	defer func() { _ = f.Close() }()
+	if st, err := f.Stat(); err != nil || st.Size() < 2*abi.ProgressBytes {
+		return abi.State{}, fmt.Errorf("no progress page yet: %w", err)
+	}
+	page, err := abi.MapPage(f, 2)
+	if err != nil {
+		return abi.State{}, err
+	}
+	defer func() { _ = page.Close() }()
+	return page.Rank(rank).Read(), nil
+}
+
+// untilTimed waits until both ranks are in the timed part of a size, and returns their process ids.
+func (c *command) untilTimed(t *testing.T, size uint64) []int {
+	t.Helper()
+	var pids []int
+	eventually(t, fmt.Sprintf("both ranks measure size %d", size), func() bool {
+		pids = c.workers()
+		for rank, pid := range pids {
+			s, err := doing(pid, rank)
+			if err != nil || s.Phase != abi.PhaseTimed || s.Size != size {
+				return false
+			}
+		}
+		return len(pids) == 2
+	})
+	return pids
+}
+
+// A user's kill -9, or the kernel's for want of memory: the run ends, names the rank, and keeps what it had.
+func TestKilledWorker(t *testing.T) {
+	for rank := range 2 {
+		t.Run(fmt.Sprint("rank ", rank), func(t *testing.T) {
+			c := newCommand(t, long()...)
+			c.begin(t)
+			pids := c.untilTimed(t, 16<<20)
+			if err := syscall.Kill(pids[rank], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if code := c.end(t); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			text, err := complaint(c.stderr.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{
+				fmt.Sprintf("rank %d: killed by signal 9 (SIGKILL)", rank), "rank 0 was in phase timed, size 16777216",
+				"rank 1 was in phase timed, size 16777216",
+			} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q does not say %q", text, want)
+				}
+			}
+			d := document(t, c.stdout.String())
+			if len(d.Cells) != 1 || d.Cells[0].Size != 8 || d.Exit != exitLost || len(d.Warnings) != 1 {
+				t.Errorf("want the finished cell, the exit code and a warning, got %+v", d)
+			}
+		})
+	}
+}
+
+// Ctrl-C and kill: the cells that are complete are shown, with a warning that they are not all.
+func TestInterrupted(t *testing.T) {
+	for _, c := range []struct {
+		signal syscall.Signal
+		code   int
+	}{{syscall.SIGINT, exitInterrupt}, {syscall.SIGTERM, exitTerminate}} {
+		t.Run(unix.SignalName(c.signal), func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run.json")
+			p := newCommand(t, long("--out", out)...)
+			p.begin(t)
+			p.untilTimed(t, 16<<20)
+			if err := p.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
+			}
+			if code := p.end(t); code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			if text, err := complaint(p.stderr.String()); err != nil || text != "interrupted" {
+				t.Errorf("stderr: %q, %v", text, err)
+			}
+			saved, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for where, text := range map[string]string{"stdout": p.stdout.String(), "--out": string(saved)} {
+				d := document(t, text)
+				if len(d.Cells) != 1 || d.Cells[0].Size != 8 {
+					t.Errorf("%s: %d cells, want the one that was complete", where, len(d.Cells))
+				}
+				if len(d.Warnings) != 1 || !strings.Contains(d.Warnings[0], "1 of 2 cells") {
+					t.Errorf("%s: warnings %q, want one that says 1 of 2 cells", where, d.Warnings)
+				}
+				if d.Exit != c.code {
+					t.Errorf("%s: says exit %d, was %d", where, d.Exit, c.code)
+				}
+			}
+		})
+	}
+}
+
+// Before there is anything to show, nothing is shown.
+func TestInterruptedInTheFirstCell(t *testing.T) {
+	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "100000000")
+	c.begin(t)
+	c.untilTimed(t, 8)
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(t); code != exitInterrupt || c.stdout.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q", code, c.stdout.String())
+	}
+}
+
+// A parent that is killed cannot clean up; its workers go by themselves.
+func TestKilledParent(t *testing.T) {
+	for name, early := range map[string]bool{"measuring": false, "starting": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand(t, long()...)
+			c.begin(t)
+			if early {
+				eventually(t, "there is a worker", func() bool { return len(c.workers()) > 0 })
+			} else {
+				c.untilTimed(t, 16<<20)
+			}
+			if err := c.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Wait() // killed
+			eventually(t, "the workers are gone", func() bool { return len(tagged(c.tag)) == 0 })
+		})
+	}
+}
+
+// Runs do not know of each other: names, sockets and memory are each one's own.
+func TestTwoRunsAtOnce(t *testing.T) {
+	var runs []*command
+	for range 2 {
+		c := newCommand(t, "ipc", "--device", "host", "--sizes", "8,64K", "--vs", "memcpy", "-n", "300", "--format", "json")
+		c.begin(t)
+		runs = append(runs, c)
+	}
+	for _, c := range runs {
+		if code := c.end(t); code != exitOK {
+			t.Errorf("exit code %d: %s", code, c.stderr.String())
+			continue
+		}
+		if d := document(t, c.stdout.String()); len(d.Cells) != 4 {
+			t.Errorf("%d cells, want 4", len(d.Cells))
+		}
+	}
+}
+
+// On one CPU two spinning ranks must take turns, and the run ends all the same.
+func TestOneCPU(t *testing.T) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	cpu := 0
+	for !set.IsSet(cpu) {
+		cpu++
+	}
+	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8,64K", "--op", "latency,bidir,pingpong", "-n", "20",
+		"--format", "json")
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread with its one CPU ends here
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			started <- err
+			return
+		}
+		started <- c.Start()
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, c.stderr.String())
+	}
+	d := document(t, c.stdout.String())
+	if len(d.Cells) != 6 {
+		t.Errorf("%d cells, want 6", len(d.Cells))
+	}
+	for _, r := range d.Env.Ranks {
+		if r.CPU != cpu && r.CPU != -1 {
+			t.Errorf("rank %d says it ran on CPU %d; there was only %d", r.Rank, r.CPU, cpu)
+		}
+	}
+}
+
+// Too few open files: either it works, or one line says so.
+func TestFewOpenFiles(t *testing.T) {
+	worked := false
+	for _, limit := range []int{12, 16, 18, 20, 24, 64} {
+		c := newCommandUnder(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, limit), "sh"},
+			"ipc", "--device", "host", "--sizes", "8", "-n", "10", "--format", "json")
+		c.begin(t)
+		switch code := c.end(t); code {
+		case exitOK:
+			worked = true
+		case exitUsage, exitLost:
+			if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "open files") {
+				t.Errorf("limit %d: %q, %v", limit, text, err)
+			}
+			if c.stdout.Len() > 0 {
+				t.Errorf("limit %d: stdout %q", limit, c.stdout.String())
+			}
+		default:
+			t.Errorf("limit %d: exit code %d: %s", limit, code, c.stderr.String())
+		}
+	}
+	if !worked {
+		t.Error("64 open files are not enough")
+	}
+}
+
+// Containers give /dev/shm 64 MiB, or nothing. It does not matter how much: buffers, link and progress page are
+// memfds, which belong to no mounted file system; sockets are in the abstract namespace. Shown where mounting is
+// allowed, with less than one message in it.
+func TestTinySharedMemory(t *testing.T) {
+	mount := `mount -t tmpfs -o size=4k tmpfs /dev/shm`
+	if out, err := exec.Command("unshare", "--mount", "sh", "-c", mount).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount in a namespace of its own here: %v: %s", err, out)
+	}
+	c := newCommandUnder(t, []string{"unshare", "--mount", "sh", "-c", mount + ` && exec "$@"`, "sh"},
+		"ipc", "--device", "host", "--sizes", "1M", "--op", "latency,bidir", "-n", "10", "--format", "json")
+	c.begin(t)
+	if code := c.end(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, c.stderr.String())
+	}
+	for _, cell := range document(t, c.stdout.String()).Cells {
+		if cell.Verified == nil || !*cell.Verified {
+			t.Errorf("%s %d: not verified", cell.Op, cell.Size)
+		}
+	}
+}
+
+// A worker that ends by itself before it has said a word is a lost peer, not a wrong flag.
+func TestLauncherThatGivesUp(t *testing.T) {
+	c := exitsWith(t, exitLost, "ipc", "--device", "host", "--sizes", "8", "--launcher", "false")
+	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "exited with status 1") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A result goes out in one piece, also when many runs write to one place.
+func TestOneOutputForMany(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "run.json")
+	var wg sync.WaitGroup
+	for range 3 {
+		c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "-n", "50", "-q", "--out", out)
+		c.begin(t)
+		wg.Go(func() {
+			if code := c.end(t); code != exitOK {
+				t.Errorf("exit code %d: %s", code, c.stderr.String())
+			}
+		})
+	}
+	wg.Wait()
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(b) {
+		t.Errorf("torn: %s", b)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
