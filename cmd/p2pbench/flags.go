@@ -139,6 +139,10 @@ func (c *common) checkValues(s *sweep.Spec) error {
 		return usagef("--iters %d: want at least 1", c.iters)
 	case c.flags.Changed("warmup") && c.warmup < 0:
 		return usagef("--warmup %d: want 0 or more", c.warmup)
+	case c.iters > sweep.MaxIters:
+		return usagef("--iters %d: want at most %d; --duration runs for as long as you like", c.iters, sweep.MaxIters)
+	case c.warmup > sweep.MaxIters:
+		return usagef("--warmup %d: want at most %d", c.warmup, sweep.MaxIters)
 	case c.flags.Changed("window") && c.window < 1:
 		return usagef("--window %d: want at least 1", c.window)
 	case c.flags.Changed("duration") && c.duration <= 0:

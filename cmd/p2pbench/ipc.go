@@ -26,7 +26,7 @@ func (f *ipcFlags) registerAll(c *cobra.Command) {
 	f.register(c.Flags(), ipcSweep)
 	c.Flags().StringVar(&f.path, "path", "auto", "auto or direct (the sender copies straight into the receiver's memory)")
 	c.Flags().StringVar(&f.engine, "engine", "auto",
-		"how bytes move: cuda ce (copy engine), sm (kernel), bulk (cp.async.bulk); host cpu, cpu-memcpy, cpu-nt")
+		"how bytes move: cuda ce, sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size")
 	c.Flags().StringVar(&f.handle, "handle", "auto", "memory handle: cuda legacy or vmm-fd; host memfd")
 }
 

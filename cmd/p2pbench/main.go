@@ -48,12 +48,13 @@ func main() {
 type app struct {
 	stdout, stderr io.Writer
 	began          time.Time
+	caught         func() os.Signal // the signal that ended the run, nil if none did
 }
 
 // run is the whole command: arguments in, exit code out.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, caught := interruptible()
-	a := &app{stdout: stdout, stderr: stderr, began: time.Now()}
+	a := &app{stdout: stdout, stderr: stderr, began: time.Now(), caught: caught}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

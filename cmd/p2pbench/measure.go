@@ -130,10 +130,7 @@ func (a *app) complete(doc record.Document, c *common, t target, runErr error, p
 		doc.Warnings = append(doc.Warnings, "a fault was injected on purpose: --inject "+c.inject)
 	}
 	if runErr != nil {
-		doc.Exit = exitCode(runErr, nil)
-		if errors.Is(runErr, context.Canceled) {
-			doc.Exit = exitInterrupt
-		}
+		doc.Exit = exitCode(runErr, a.caught())
 	}
 	if len(doc.Cells) < planned {
 		doc.Warnings = append(doc.Warnings, fmt.Sprintf("the run ended early: %d of %d cells were measured", len(doc.Cells), planned))

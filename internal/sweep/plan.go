@@ -111,10 +111,10 @@ func (s Spec) validate() error {
 		return fmt.Errorf("no operation: use some of %v", transport.Ops)
 	case len(s.Sizes) == 0:
 		return fmt.Errorf("no size")
-	case s.Iters < 0:
-		return fmt.Errorf("%d iterations: want at least 1", s.Iters)
-	case s.Warmup < -1:
-		return fmt.Errorf("%d warm-up iterations: want 0 or more", s.Warmup)
+	case s.Iters < 0 || s.Iters > MaxIters:
+		return fmt.Errorf("%d iterations: want 1 to %d", s.Iters, MaxIters)
+	case s.Warmup < -1 || s.Warmup > MaxIters:
+		return fmt.Errorf("%d warm-up iterations: want 0 to %d", s.Warmup, MaxIters)
 	case s.Window < 0 || s.Window > maxWindow:
 		return fmt.Errorf("window %d: want 1 to %d", s.Window, maxWindow)
 	case s.Until < 0 || s.Until >= 1:
@@ -133,6 +133,9 @@ func (s Spec) validate() error {
 }
 
 const maxWindow = 4096
+
+// MaxIters bounds the samples and the warm-up of a cell.
+const MaxIters = 1 << 28
 
 func (s Spec) cell(op transport.Op, size uint64) Cell {
 	c := Cell{

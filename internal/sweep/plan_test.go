@@ -155,17 +155,17 @@ func TestExpandRegion(t *testing.T) {
 
 func TestExpandRefuses(t *testing.T) {
 	for why, change := range map[string]func(*Spec){
-		"no operation: use some of":                func(s *Spec) { s.Ops = nil },
-		`no operation "sideways"`:                  func(s *Spec) { s.Ops = append(s.Ops, "sideways") },
-		"no size":                                  func(s *Spec) { s.Sizes = nil },
-		"-1 iterations: want at least 1":           func(s *Spec) { s.Iters = -1 },
-		"-2 warm-up iterations: want 0 or more":    func(s *Spec) { s.Warmup = -2 },
-		"window -1: want 1 to 4096":                func(s *Spec) { s.Window = -1 },
-		"window 4097: want 1 to 4096":              func(s *Spec) { s.Window = 4097 },
-		"stop at an interval of 1":                 func(s *Spec) { s.Until = 1 },
-		"stop at an interval of -0.1":              func(s *Spec) { s.Until = -0.1 },
-		"a number of iterations and a duration":    func(s *Spec) { s.Duration, s.Iters = time.Second, 5 },
-		"a duration and a target precision: give ": func(s *Spec) { s.Duration, s.Until = time.Second, 0.01 },
+		"no operation: use some of":                  func(s *Spec) { s.Ops = nil },
+		`no operation "sideways"`:                    func(s *Spec) { s.Ops = append(s.Ops, "sideways") },
+		"no size":                                    func(s *Spec) { s.Sizes = nil },
+		"-1 iterations: want 1 to 268435456":         func(s *Spec) { s.Iters = -1 },
+		"-2 warm-up iterations: want 0 to 268435456": func(s *Spec) { s.Warmup = -2 },
+		"window -1: want 1 to 4096":                  func(s *Spec) { s.Window = -1 },
+		"window 4097: want 1 to 4096":                func(s *Spec) { s.Window = 4097 },
+		"stop at an interval of 1":                   func(s *Spec) { s.Until = 1 },
+		"stop at an interval of -0.1":                func(s *Spec) { s.Until = -0.1 },
+		"a number of iterations and a duration":      func(s *Spec) { s.Duration, s.Iters = time.Second, 5 },
+		"a duration and a target precision: give ":   func(s *Spec) { s.Duration, s.Until = time.Second, 0.01 },
 	} {
 		if _, err := Expand(spec(change)); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("got %v, want %q", err, why)

@@ -13,6 +13,8 @@ const (
 	untilTime  = 10 * time.Second
 	confidence = 0.95
 	firstBlock = 10
+	// largestBlock bounds the samples that a worker holds and sends at once.
+	largestBlock = 1 << 20
 )
 
 // policy decides how many iterations an arm's next block has, 0 when the arm is done.
@@ -44,7 +46,7 @@ func (p *policy) block(arm int) int {
 		return min(a.nextBlock(untilTime-a.spent), p.cell.Iters-len(a.samples))
 	}
 	per := (p.cell.Iters + p.cell.Rounds - 1) / p.cell.Rounds
-	return min(per, p.cell.Iters-len(a.samples))
+	return min(per, largestBlock, p.cell.Iters-len(a.samples))
 }
 
 // nextBlock is as many iterations as fit blockTime, and what is left, by the pace so far.
@@ -53,7 +55,7 @@ func (a *armState) nextBlock(left time.Duration) int {
 		return firstBlock
 	}
 	pace := max(a.spent/time.Duration(len(a.samples)), 1)
-	return int(min(max(min(blockTime, left)/pace, 1), 1<<20))
+	return int(min(max(min(blockTime, left)/pace, 1), largestBlock))
 }
 
 // precise reports whether the interval of the median is within ±target of the median.

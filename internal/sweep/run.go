@@ -44,11 +44,12 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 	for r, o := range j.Opened {
 		health[r] = o.Health
 	}
+	counted := map[string]uint64{}
 	for i, c := range j.Plan.Cells {
 		if j.Progress != nil {
 			j.Progress(i, len(j.Plan.Cells), c)
 		}
-		m := newMeasurement(j, c, health)
+		m := newMeasurement(j, c, health, counted)
 		err := m.run(ctx)
 		if err != nil {
 			return doc, err
@@ -90,15 +91,16 @@ type measurement struct {
 	linkTx        uint64 // bytes that rank 0's links sent during the subject's blocks
 	linkKnown     bool
 	payload       uint64            // bytes that rank 0 sent in the subject's blocks
-	endpoint      map[string]uint64 // counters of the subject's endpoint on rank 0
+	counted       map[string]uint64 // by the subject's endpoint on rank 0 until now; shared by all cells of the run
+	endpoint      map[string]uint64 // … during this cell
 	engine        string            // what moved the subject's messages, where its path chooses by size
 	firstBlockEnd time.Time
 }
 
-func newMeasurement(j Job, c Cell, health []*gpu.Health) *measurement {
+func newMeasurement(j Job, c Cell, health []*gpu.Health, counted map[string]uint64) *measurement {
 	n := len(j.Plan.Arms)
 	return &measurement{
-		job: j, c: c, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
+		job: j, c: c, policy: newPolicy(c, n), health: health, counted: counted, first: make([]int64, n), next: make([]uint64, n),
 	}
 }
 
@@ -149,7 +151,8 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 // observe takes in what the devices say of themselves after a block.
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	if arm == 0 {
-		m.endpoint, m.engine = out.Counters, out.Engine
+		m.engine = out.Engine
+		m.count(out.Counters)
 		m.checked += out.Checked
 		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size
 	}
@@ -168,6 +171,21 @@ func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 			m.linkKnown = true
 			m.linkTx += *h.LinkTxBytes - *before.LinkTxBytes
 		}
+	}
+}
+
+// count adds what the endpoint counted since it was last asked. What is a level and not a count stays what it is.
+func (m *measurement) count(now map[string]uint64) {
+	if m.endpoint == nil {
+		m.endpoint = map[string]uint64{}
+	}
+	for name, v := range now {
+		if slices.Contains(transport.Levels, name) {
+			m.endpoint[name] = v
+			continue
+		}
+		m.endpoint[name] += v - m.counted[name]
+		m.counted[name] = v
 	}
 }
 

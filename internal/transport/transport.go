@@ -68,11 +68,14 @@ type Endpoint interface {
 	Describe() Path
 	// Run runs one batch on this rank; every rank in Transport.Ranks calls it with the same batch.
 	Run(ctx context.Context, b Batch, samples []int64) (Result, error)
-	// Counters returns what was counted since Connect. Names are in docs/json.md.
+	// Counters returns what was counted since Connect, and Levels as they are. Names are in docs/json.md.
 	Counters() map[string]uint64
 	// Close releases everything, also after a failed Connect or Run.
 	Close() error
 }
+
+// Levels are the counters that tell how much there is now, not how often something happened.
+var Levels = []string{"mapped_bytes"}
 
 // Path is what really runs, as opposed to what was asked for.
 type Path struct {

@@ -64,7 +64,7 @@ func (s *spawner) stop() {
 func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, stderr io.Writer) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("worker: socketpair: %w", err)
+		return nil, fmt.Errorf("worker: socketpair: %w", advised(err))
 	}
 	if err := unix.SetNonblock(fds[0], true); err != nil { // so that Close interrupts a Read
 		return nil, fmt.Errorf("worker: control socket: %w", err)
@@ -92,7 +92,7 @@ func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, st
 	})
 	if err != nil {
 		_ = ours.Close()
-		return nil, fmt.Errorf("worker: start rank %d: %w", r, err)
+		return nil, fmt.Errorf("worker: start rank %d: %w", r, advised(err))
 	}
 	proc := &process{
 		rank: r, cmd: cmd, control: ours, enc: json.NewEncoder(ours), replies: make(chan reply, 1),
@@ -185,6 +185,26 @@ func (p *process) send(r request) error {
 		return fmt.Errorf("worker: rank %d: %w", p.rank, err)
 	}
 	return nil // a broken pipe shows as the end of the process, which tells more
+}
+
+// shared lets several writers write whole lines to one.
+type shared struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b)
+}
+
+// advised adds what to do about an error that has a usual cause.
+func advised(err error) error {
+	if errors.Is(err, unix.EMFILE) {
+		return fmt.Errorf("%w: raise the limit of open files (ulimit -n)", err)
+	}
+	return err
 }
 
 // prefixer puts a prefix before every line.

@@ -37,7 +37,7 @@ func Serve(f Factory) int {
 	began := abi.RawNS()
 	control := os.NewFile(controlFD, "control")
 	page := os.NewFile(progressFD, "progress")
-	if _, err := unix.FcntlInt(controlFD, unix.F_GETFD, 0); err != nil {
+	if _, err := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
 		fmt.Fprintln(os.Stderr, "p2pbench worker: started by p2pbench itself, not by hand")
 		return 2
 	}

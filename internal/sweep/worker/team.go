@@ -47,6 +47,7 @@ func Launch(ctx context.Context, cfg Config) (_ *Team, err error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Stderr = &shared{w: cfg.Stderr}
 	t := &Team{cfg: cfg, page: page, spawn: newSpawner()}
 	defer func() {
 		if err != nil {

@@ -51,16 +51,17 @@ func TestHost(t *testing.T) {
 func TestHWCUDA(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
 	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
-	engines := []string{"ce", "sm"}
+	engines := []string{"auto", "ce", "sm", "proxy"}
 	if infos[0].Arch >= "sm_90" {
 		engines = append(engines, "bulk")
 	}
 	for _, engine := range engines {
+		records := engine != "auto" && engine != "proxy"
 		for _, handle := range []gpu.HandleKind{gpu.HandleLegacy, gpu.HandleVMM} {
 			t.Run(fmt.Sprintf("%s %s", engine, handle), func(t *testing.T) {
 				transporttest.Run(t, transporttest.Subject{
 					Arm: transporttest.Arm(t, "ipc", ipc.Options{Engine: engine, Handle: handle}), Devices: devices, Ranks: []int{0, 1},
-					Free: infos[0].Memory * 9 / 10, Graph: true,
+					Free: infos[0].Memory * 9 / 10, Graph: records,
 				})
 			})
 		}

@@ -68,11 +68,22 @@ func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, er
 // errStranger marks a connection that is not from this run.
 var errStranger = errors.New("not a rank of this run")
 
+// errDropped says that this process may not hold the descriptors that the peer sent.
+var errDropped = errors.New("file descriptors were dropped: raise the limit of open files (ulimit -n)")
+
+// helloTimeout is how long rank 0 listens to one connection before it takes the next.
+const helloTimeout = 5 * time.Second
+
 func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory int) (hello, []int, error) {
 	if err := sameUser(c); err != nil {
 		return hello{}, nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
 	theirs, fds, err := receive(ctx, c)
+	if err != nil && !errors.Is(err, errDropped) {
+		return hello{}, nil, errors.Join(err, errStranger) // a rank speaks at once and makes sense
+	}
 	if err != nil {
 		return hello{}, nil, err
 	}
@@ -194,7 +205,7 @@ func receive(ctx context.Context, c *net.UnixConn) (hello, []int, error) {
 	var h hello
 	err = json.Unmarshal(b[:n], &h)
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		err = errors.New("file descriptors were dropped: raise the limit of open files (ulimit -n)")
+		err = errDropped
 	}
 	if err != nil {
 		closeAll(fds)

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
@@ -48,7 +49,7 @@ func Prepare(b transport.Batch, region uint64, records bool, samples []int64) (*
 		problem = fmt.Sprintf("no operation %q", b.Op)
 	case !knownCheck:
 		problem = fmt.Sprintf("no check %q", b.Check)
-	case b.Window < 1 || b.Iters < 1 || b.Warmup < 0:
+	case b.Window < 1 || b.Iters < 1 || b.Warmup < 0 || uint64(b.Warmup)+uint64(b.Iters) > math.MaxUint32:
 		problem = fmt.Sprintf("window %d, %d iterations, %d warm-up", b.Window, b.Iters, b.Warmup)
 	case b.Window > 1 && (b.Op == transport.OpLatency || b.Op == transport.OpPingPong):
 		problem = fmt.Sprintf("%s has one message in flight, not %d", b.Op, b.Window)

@@ -121,8 +121,7 @@ static inline int p2p_loop_verify(const struct p2p_loop *l, struct p2p_engine *g
 			l->r->slot = w;
 			return p2p_fail(l->e, P2P_ERR_CORRUPT, 0, "the payload differs");
 		}
-		uint64_t sampled = step ? (l->b->size / step + 1) * P2P_SAMPLE_BYTES : l->b->size;
-		l->r->checked += sampled < l->b->size ? sampled : l->b->size;
+		l->r->checked += p2p_sampled_bytes(l->b->size, step);
 	}
 	return P2P_OK;
 }

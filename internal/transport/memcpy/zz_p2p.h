@@ -301,6 +301,15 @@ static inline uint8_t p2p_payload_byte(uint64_t key, uint64_t offset) {
  */
 #define P2P_SAMPLE_BYTES 64
 
+/* How many bytes of a message of n bytes such a fill or check covers. */
+static inline uint64_t p2p_sampled_bytes(uint64_t n, uint64_t step) {
+	if (step == 0 || n <= P2P_SAMPLE_BYTES)
+		return n;
+	uint64_t pieces = (n - P2P_SAMPLE_BYTES) / step + 1;
+	uint64_t rest = n - ((pieces - 1) * step + P2P_SAMPLE_BYTES);
+	return pieces * P2P_SAMPLE_BYTES + (rest < P2P_SAMPLE_BYTES ? rest : P2P_SAMPLE_BYTES);
+}
+
 struct p2p_mismatch {
 	uint64_t count;  /* bytes that differ among those checked, 0: the payload is right */
 	uint64_t offset; /* of the first of them */
