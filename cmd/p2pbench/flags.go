@@ -54,6 +54,8 @@ type common struct {
 
 	flags *pflag.FlagSet
 	sweep sweepRange
+	// accept lets the path refuse a device before anything is started; nil: it takes any.
+	accept func(gpu.Driver, gpu.Info) error
 }
 
 // sweepRange is a path's default sizes.
@@ -110,6 +112,14 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	t, err := c.target()
 	if err != nil {
 		return sweep.Spec{}, t, err
+	}
+	for _, d := range t.ranks {
+		if c.accept == nil {
+			break
+		}
+		if err := c.accept(t.driver, d); err != nil {
+			return sweep.Spec{}, t, err
+		}
 	}
 	s := sweep.Spec{
 		Subject: subject, Devices: t.ranks, Iters: c.iters, Warmup: c.warmup, Window: c.window,

@@ -24,6 +24,7 @@ type ipcFlags struct {
 
 func (f *ipcFlags) registerAll(c *cobra.Command) {
 	f.register(c.Flags(), ipcSweep)
+	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, f.engine, gpu.HandleKind(f.handle)) }
 	c.Flags().StringVar(&f.path, "path", "auto", "auto or direct (the sender copies straight into the receiver's memory)")
 	c.Flags().StringVar(&f.engine, "engine", "auto",
 		"how bytes move: cuda ce, sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size")

@@ -15,7 +15,7 @@ import (
 // TestHWSizeSweep is the main job on GPUs: between two, or between two processes that share the only one.
 func TestHWSizeSweep(t *testing.T) {
 	transporttest.Require(t, cuda.New(), 1)
-	c := newCommand(t, "ipc", "--device", "cuda", "--sizes", "1K,1M,64M", "--vs", "memcpy",
+	c := newCommand(t, "ipc", "--device", "cuda", "--engine", "ce", "--sizes", "1K,1M,64M", "--vs", "memcpy",
 		"--op", "latency,stream,bidir,pingpong", "-n", "40", "--require-path", "direct", "--format", "json")
 	c.begin(t)
 	code := c.end(t)
@@ -28,6 +28,25 @@ func TestHWSizeSweep(t *testing.T) {
 	}
 	for _, cell := range d.Cells {
 		t.Run(fmt.Sprintf("%s %d", cell.Op, cell.Size), func(t *testing.T) { checkHWCell(t, d, cell) })
+	}
+}
+
+// What "auto" chose is said for every size, and what it copied to find out is not counted as payload.
+func TestHWAuto(t *testing.T) {
+	transporttest.Require(t, cuda.New(), 1)
+	c := newCommand(t, "ipc", "--device", "cuda", "--sizes", "1K,64M", "--op", "latency", "-n", "20", "--format", "json")
+	c.begin(t)
+	if code := c.end(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, c.stderr.String())
+	}
+	for _, cell := range document(t, c.stdout.String()).Cells {
+		if cell.Knobs["engine"] != "auto" || !strings.Contains(cell.Knobs["chosen"], cell.Engine) {
+			t.Errorf("size %d went by %s, knobs %v", cell.Size, cell.Engine, cell.Knobs)
+		}
+		payload := cell.Counters["payload_bytes"]
+		if sent, ok := cell.Counters["nvlink_tx_bytes"]; ok && sent > 2*payload+1<<20 {
+			t.Errorf("size %d: NVLink sent %d bytes for %d of payload", cell.Size, sent, payload)
+		}
 	}
 }
 

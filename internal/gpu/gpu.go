@@ -48,6 +48,9 @@ type Driver interface {
 	// Devices lists what this process can see. The error wraps ErrUnsupported, with the cause in words and what
 	// would help, when the machine has no such driver or device.
 	Devices() ([]Info, error)
+	// Accepts says, without opening anything, whether that device has an engine and a kind of handle of these names;
+	// "" and "auto" always. The error names what there is and wraps ErrUnsupported.
+	Accepts(i Info, engine string, handle HandleKind) error
 	// Open makes the device of that UUID usable in this process.
 	Open(uuid string) (Device, error)
 	// Link describes the way between two devices of this driver.
@@ -139,6 +142,11 @@ type Health struct {
 	// LinkTxBytes and LinkRxBytes count payload sent and received over all NVLinks since some moment in the past.
 	LinkTxBytes *uint64 `json:"link_tx_bytes,omitempty"`
 	LinkRxBytes *uint64 `json:"link_rx_bytes,omitempty"`
+}
+
+// UnknownHandle is the error for a kind of handle a device does not have.
+func UnknownHandle(kind string, handle HandleKind, known []HandleKind) error {
+	return fmt.Errorf("%s: no memory handle %q: use one of %v: %w", kind, handle, known, ErrUnsupported)
 }
 
 // UnknownEngine is the error for an engine name a device does not have.

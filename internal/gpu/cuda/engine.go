@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -28,9 +29,27 @@ var engineKinds = map[string]C.int{
 }
 
 // Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks.
-func (d *Device) Engines() []string {
+func (d *Device) Engines() []string { return enginesOf(d.image) }
+
+// Accepts tells whether the GPU has an engine and a kind of handle; see gpu.Driver.
+func (*Driver) Accepts(i gpu.Info, engine string, handle gpu.HandleKind) error {
+	image, err := kernel.Pick(i.Arch)
+	if err != nil {
+		return err
+	}
+	if _, _, err := parseEngine(engine, enginesOf(image)); err != nil {
+		return err
+	}
+	known := []gpu.HandleKind{gpu.HandleLegacy, gpu.HandleVMM}
+	if handle != "" && handle != gpu.HandleAuto && !slices.Contains(known, handle) {
+		return gpu.UnknownHandle("cuda", handle, known)
+	}
+	return nil
+}
+
+func enginesOf(image kernel.Image) []string {
 	names := []string{"ce", "sm"}
-	if d.image.Has(kernel.CopyBulk) {
+	if image.Has(kernel.CopyBulk) {
 		names = append(names, "bulk")
 	}
 	return append(names, "proxy")

@@ -66,6 +66,20 @@ func (d driver) Devices() ([]gpu.Info, error) {
 	return infos, nil
 }
 
+func (driver) Accepts(_ gpu.Info, engine string, handle gpu.HandleKind) error {
+	if engine != "" && engine != "auto" && !slices.Contains(engines, engine) {
+		return gpu.UnknownEngine(Kind, engine, engines)
+	}
+	return acceptHandle(handle)
+}
+
+func acceptHandle(kind gpu.HandleKind) error {
+	if kind != "" && kind != gpu.HandleAuto && kind != gpu.HandleMemFD {
+		return gpu.UnknownHandle(Kind, kind, []gpu.HandleKind{gpu.HandleMemFD})
+	}
+	return nil
+}
+
 func (d driver) Open(uuid string) (gpu.Device, error) {
 	infos, err := d.Devices()
 	if err != nil {
@@ -99,8 +113,8 @@ func (d *device) Free() (uint64, error) { return available("/proc/meminfo", "/sy
 func (d *device) Handles() []gpu.HandleKind { return []gpu.HandleKind{gpu.HandleMemFD} }
 
 func (d *device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
-	if kind != gpu.HandleAuto && kind != gpu.HandleMemFD {
-		return nil, fmt.Errorf("host: no memory handle %q: CPU memory is shared by memfd: %w", kind, gpu.ErrUnsupported)
+	if err := acceptHandle(kind); err != nil {
+		return nil, err
 	}
 	free, err := d.Free()
 	if err != nil {
@@ -209,7 +223,9 @@ const (
 	engineNT     = "cpu-nt"
 )
 
-func (d *device) Engines() []string { return []string{engineCPU, engineMemcpy, engineNT} }
+var engines = []string{engineCPU, engineMemcpy, engineNT}
+
+func (d *device) Engines() []string { return slices.Clone(engines) }
 
 func (d *device) Engine(name string) (gpu.Engine, error) {
 	var from uint64 // non-temporal stores from this size
@@ -220,7 +236,7 @@ func (d *device) Engine(name string) (gpu.Engine, error) {
 		from = math.MaxUint64
 	case engineNT:
 	default:
-		return nil, gpu.UnknownEngine(Kind, name, d.Engines())
+		return nil, gpu.UnknownEngine(Kind, name, engines)
 	}
 	g := C.p2p_host_engine_new(C.size_t(from))
 	if g == nil {

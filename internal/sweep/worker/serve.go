@@ -173,6 +173,10 @@ func (w *server) connect(r connectRequest) error {
 		}
 		rep.Paths = append(rep.Paths, ep.Describe())
 	}
+	var err error
+	if rep.Health, err = w.health(); err != nil {
+		return fmt.Errorf("read the device's health: %w", err)
+	}
 	w.progress.At(abi.PhaseIdle)
 	return w.reply.Encode(reply{Connected: &rep})
 }

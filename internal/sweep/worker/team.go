@@ -122,7 +122,8 @@ func (t *Team) connect(ctx context.Context, addresses [][][]byte) error {
 		return err
 	}
 	t.Paths = make([][]transport.Path, len(t.cfg.Arms))
-	for _, r := range replies {
+	for rank, r := range replies {
+		t.Opened[rank].Health = r.Connected.Health
 		for a, p := range r.Connected.Paths {
 			t.Paths[a] = append(t.Paths[a], p)
 		}

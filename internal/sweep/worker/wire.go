@@ -72,7 +72,7 @@ type Opened struct {
 	CPU       int         `json:"cpu"`        // the CPU the timing thread is pinned to, -1 if it is not
 	Clock     string      `json:"clock"`
 	Overhead  float64     `json:"overhead_ns"`
-	Health    *gpu.Health `json:"health,omitempty"`
+	Health    *gpu.Health `json:"health,omitempty"` // the latest before the first batch
 	Warnings  []string    `json:"warnings,omitempty"`
 }
 
@@ -82,6 +82,8 @@ type connectRequest struct {
 
 type connectedReply struct {
 	Paths []transport.Path `json:"paths"` // by arm
+	// Health is read again here: connecting may have moved bytes.
+	Health *gpu.Health `json:"health,omitempty"`
 }
 
 type runRequest struct {
