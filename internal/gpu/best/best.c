@@ -6,7 +6,8 @@ struct best {
 	struct p2p_engine engine;
 	struct p2p_engine *of[BEST_ENGINES];
 	unsigned count;
-	uint8_t by_class[BEST_CLASSES];
+	unsigned mode;
+	uint8_t by_class[BEST_MODES][BEST_CLASSES];
 	uint8_t busy[BEST_ENGINES]; /* copies were started and not yet waited for */
 };
 
@@ -17,7 +18,7 @@ static int best_bind(void *self, struct p2p_error *e) {
 
 static int best_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct best *b = self;
-	unsigned i = b->by_class[p2p_best_class(n)];
+	unsigned i = b->by_class[b->mode][p2p_best_class(n)];
 	b->busy[i] = 1;
 	return b->of[i]->copy(b->of[i]->self, dst, src, n, e);
 }
@@ -70,19 +71,31 @@ struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count) {
 	return &b->engine;
 }
 
-void p2p_best_set(struct p2p_engine *g, unsigned class, unsigned engine) {
-	((struct best *)g->self)->by_class[class] = (uint8_t)engine;
+void p2p_best_set(struct p2p_engine *g, unsigned mode, unsigned class, unsigned engine) {
+	((struct best *)g->self)->by_class[mode][class] = (uint8_t)engine;
 }
+
+void p2p_best_mode(struct p2p_engine *g, unsigned mode) { ((struct best *)g->self)->mode = mode; }
 
 void p2p_best_free(struct p2p_engine *g) { free(g->self); }
 
-int p2p_best_time(struct p2p_engine *g, const struct p2p_ctx *c, void *dst, const void *src, size_t n, unsigned reps,
-		  uint64_t *ns, struct p2p_error *e) {
+static int copy_window(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
+		       unsigned window, struct p2p_error *e) {
+	for (unsigned w = 0; w < window; w++) {
+		int rc = g->copy(g->self, dst + w * n, src + w * n, n, e);
+		if (rc)
+			return rc;
+	}
+	return g->wait(g->self, c, e);
+}
+
+int p2p_best_time(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
+		  unsigned window, unsigned reps, uint64_t *ns, struct p2p_error *e) {
 	int rc = g->bind(g->self, e);
 	*ns = UINT64_MAX;
 	for (unsigned i = 0; rc == P2P_OK && i <= reps; i++) {
 		uint64_t t0 = p2p_ticks(c->clock);
-		if ((rc = g->copy(g->self, dst, src, n, e)) || (rc = g->wait(g->self, c, e)))
+		if ((rc = copy_window(g, c, dst, src, n, window, e)))
 			break;
 		uint64_t took = p2p_ticks_to_ns(c->clock, p2p_ticks(c->clock) - t0);
 		if (i > 0 && took < *ns)

@@ -75,10 +75,19 @@ func TestCopiesEverySize(t *testing.T) {
 		}
 		m, err := g.Check(r.x, r.dst.Addr(), n, key, 0)
 		if err != nil || m.Count != 0 {
-			t.Errorf("%d bytes by %s: %+v %v", n, b.For(n), m, err)
+			t.Errorf("%d bytes by %s: %+v %v", n, b.For(n, 1), m, err)
 		}
-		if name := b.For(n); name != "cpu-nt" && name != "cpu-memcpy" {
+		if name := b.For(n, 1); name != "cpu-nt" && name != "cpu-memcpy" {
 			t.Errorf("%d bytes by %q", n, name)
+		}
+	}
+	for _, window := range []int{1, 8} { // what holds for one copy and for several, both ways of asking
+		b.Use(window)
+		if err := g.Copy(r.x, r.dst.Addr(), r.src.Addr(), most); err != nil {
+			t.Errorf("window %d: %v", window, err)
+		}
+		if name := b.For(most, window); name != "cpu-nt" && name != "cpu-memcpy" {
+			t.Errorf("window %d by %q", window, name)
 		}
 	}
 	if b.Name() != "auto" || b.Choices() == "" {

@@ -172,12 +172,13 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if err != nil {
 		return transport.Result{}, fmt.Errorf("ipc: %w", err)
 	}
-	C.p2p_ipc_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
-		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
 	engine := ep.engine.Name()
 	if auto, ok := ep.engine.(*best.Engine); ok {
-		engine = auto.For(b.Size)
+		auto.Use(b.Window)
+		engine = auto.For(b.Size, b.Window)
 	}
+	C.p2p_ipc_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
+		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
 	r, err := call.Outcome("ipc direct/" + engine)
 	r.Engine = engine
 	return r, err
