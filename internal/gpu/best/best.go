@@ -23,8 +23,8 @@ import (
 // Sizes are tried from smallest in steps of four; a size in between goes the way of the next smaller one tried.
 const (
 	smallest = 256
-	many     = 20      // repetitions of small messages,
-	few      = 5       // and of those …
+	many     = 51      // repetitions of small messages,
+	few      = 7       // and of those …
 	large    = 1 << 20 // … from this size
 	window   = 8       // copies that are tried together
 	// A challenger must be faster by this part of the time: engines that are equal should not take turns.

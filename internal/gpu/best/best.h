@@ -4,7 +4,7 @@
 
 #include "zz_p2p.h"
 
-enum { BEST_ENGINES = 8, BEST_CLASSES = 65 };
+enum { BEST_ENGINES = 8, BEST_CLASSES = 65, BEST_REPS = 64 };
 
 /* Class of a size: its number of binary digits. Sizes of one class go the same way. */
 static inline unsigned p2p_best_class(uint64_t n) { return n ? 64 - (unsigned)__builtin_clzll(n) : 0; }
@@ -20,8 +20,8 @@ void p2p_best_mode(struct p2p_engine *g, unsigned mode);
 void p2p_best_free(struct p2p_engine *g);
 
 /*
- * Fastest of `reps` windows of copies of n bytes, each window with one wait, in ns, after one that does not count. The
- * copies of a window lie one behind the other.
+ * Median of `reps` (1 to BEST_REPS) windows of copies of n bytes, each window with one wait, in ns, after one that does
+ * not count. The copies of a window lie one behind the other.
  */
 int p2p_best_time(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
 		  unsigned window, unsigned reps, uint64_t *ns, struct p2p_error *e);
