@@ -71,6 +71,11 @@ type Device interface {
 	Engine(name string) (Engine, error)
 	// Handles names the kinds of memory handle this device can make, the preferred first.
 	Handles() []HandleKind
+	// Memory opens the device's memory of that kind of handle, for loops that allocate, export and map as they go.
+	// HandleAuto lets the device choose.
+	Memory(kind HandleKind) (Memory, error)
+	// Reaches reports whether this device's engines can read and write that device's memory directly.
+	Reaches(other Info) bool
 	// Import maps memory that another process exported. Closing the buffer unmaps it. Import owns h.FD and closes
 	// it.
 	Import(h Handle) (Buffer, error)
@@ -90,6 +95,16 @@ type Buffer interface {
 	Close() error
 }
 
+// Memory is memory of a device that can be shared between processes by one kind of handle.
+type Memory interface {
+	// Kind is the kind that it was opened with, or the choice that "auto" made, and why.
+	Kind() (kind HandleKind, why string)
+	// Table is the memory as timed loops use it; valid until Close.
+	Table() *abi.Memory
+	// Close releases and unmaps whatever is left.
+	Close() error
+}
+
 // HandleKind names a way to share memory between processes.
 type HandleKind string
 
@@ -99,6 +114,7 @@ const (
 	HandleMemFD  HandleKind = "memfd"  // host: a Linux memfd, passed over a Unix socket
 	HandleLegacy HandleKind = "legacy" // cuda: cuIpcGetMemHandle, 64 bytes
 	HandleVMM    HandleKind = "vmm-fd" // cuda: cuMemExportToShareableHandle, POSIX file descriptor
+	HandleFabric HandleKind = "fabric" // cuda: cuMemExportToShareableHandle, 64 bytes that other nodes can open too
 )
 
 // Handle names exported memory. FD is -1 when the kind needs none.

@@ -113,6 +113,43 @@ func NewCtx(page *Page, rank int, timeout time.Duration, yield bool) *Ctx {
 	return x
 }
 
+// Wake says how a rank that waits for another one passes the time. The zero value polls without a pause.
+type Wake struct {
+	Mode WakeMode
+	Nap  time.Duration // of WakeSleep and WakeAdaptive
+}
+
+// WakeMode is what happens between two looks.
+type WakeMode uint32
+
+// The ways to wait.
+const (
+	WakeSpin     WakeMode = C.P2P_WAKE_SPIN
+	WakeYield    WakeMode = C.P2P_WAKE_YIELD    // sched_yield
+	WakeSleep    WakeMode = C.P2P_WAKE_SLEEP    // nanosleep
+	WakeAdaptive WakeMode = C.P2P_WAKE_ADAPTIVE // 256 yields, then nanosleep
+)
+
+// WithWake is a context on the same clock and page that waits for other ranks in that way. Its Close leaves x alone;
+// x must outlive it.
+func (x *Ctx) WithWake(w Wake) *Ctx { return x.derive(x.c.progress, w) }
+
+// OfRank is a context on the same clock and page for another rank, which must be idle otherwise: two ranks in one
+// process. Its Close leaves x alone; x must outlive it.
+func (x *Ctx) OfRank(rank int, w Wake) *Ctx {
+	team := unsafe.Slice(x.c.team, int(x.c.ranks))
+	return x.derive(&team[rank], w)
+}
+
+func (x *Ctx) derive(progress *C.struct_p2p_progress, w Wake) *Ctx {
+	y := &Ctx{c: (*C.struct_p2p_ctx)(C.calloc(1, C.sizeof_struct_p2p_ctx))}
+	*y.c = *x.c
+	y.c.progress = progress
+	y.c.wake = C.uint32_t(w.Mode)
+	y.c.nap_ns = C.uint64_t(w.Nap)
+	return y
+}
+
 // Pointer is the struct p2p_ctx for C code.
 func (x *Ctx) Pointer() unsafe.Pointer { return unsafe.Pointer(x.c) }
 

@@ -23,7 +23,7 @@
 #include <x86intrin.h>
 #endif
 
-#define P2P_ABI 2
+#define P2P_ABI 3
 
 /* Outcome of every C call that can fail; details are in struct p2p_error. */
 enum {
@@ -142,7 +142,19 @@ struct p2p_ctx {
 	uint64_t timeout_ns;           /* longest wait without progress */
 	uint32_t ranks;                /* entries in team */
 	uint32_t yield;                /* 1: give the CPU away while waiting (fewer CPUs than ranks) */
+	uint32_t wake;                 /* one of P2P_WAKE_*: how a wait for another rank looks again */
+	uint32_t pad;
+	uint64_t nap_ns; /* P2P_WAKE_SLEEP, P2P_WAKE_ADAPTIVE: how long it sleeps before it does */
 };
+
+/* How a rank that waits for another one passes the time. Waits for its own device always poll. */
+enum {
+	P2P_WAKE_SPIN = 0,
+	P2P_WAKE_YIELD = 1,    /* sched_yield between two looks */
+	P2P_WAKE_SLEEP = 2,    /* nanosleep of nap_ns between two looks */
+	P2P_WAKE_ADAPTIVE = 3, /* P2P_ADAPTIVE_YIELDS yields, then sleeps of nap_ns */
+};
+#define P2P_ADAPTIVE_YIELDS 256
 
 static inline void p2p_relax(void) {
 #if defined(__x86_64__)
@@ -172,6 +184,16 @@ static inline void p2p_beat(const struct p2p_ctx *c) {
 	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
+/* What a wait for another rank does between two looks. */
+static inline void p2p_pause(const struct p2p_ctx *c, uint32_t looks) {
+	struct timespec nap = {(time_t)(c->nap_ns / 1000000000u), (long)(c->nap_ns % 1000000000u)};
+	p2p_relax();
+	if (c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && looks >= P2P_ADAPTIVE_YIELDS))
+		nanosleep(&nap, NULL);
+	else if (c->wake != P2P_WAKE_SPIN || c->yield)
+		sched_yield();
+}
+
 /*
  * One step of a slow wait. The deadline runs while no rank achieves anything. Every 256 steps looks at the clock and
  * the parent's abort flag, and yields once the wait has lasted a millisecond. what/want/have go to the progress page
@@ -182,8 +204,9 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 	static const char *const names[] = {
 		"nothing",         "the receiver's credit", "the sender's completion", "the receiver's acknowledgement",
 		"the copy engine", "the other ranks"};
-	p2p_relax();
-	if (c->yield)
+	if (what != P2P_WAIT_COPY)
+		p2p_pause(c, w->steps);
+	else if (c->yield)
 		sched_yield();
 	if ((w->steps++ & 255) != 0)
 		return P2P_OK;
@@ -213,7 +236,7 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 /* Waits until *word >= want, with acquire ordering. */
 static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, uint64_t want, int what,
 			      struct p2p_error *e) {
-	for (int i = 0; i < 512; i++)
+	for (int i = c->wake == P2P_WAKE_SPIN ? 0 : 511; i < 512; i++)
 		if (atomic_load_explicit(word, memory_order_acquire) >= want)
 			return P2P_OK;
 	struct p2p_wait w = {0, 0, 0};
@@ -353,6 +376,60 @@ struct p2p_engine {
 	 * on a sound device; one that commits faults on request spoils the message here.
 	 */
 	int (*leave)(void *self, const void *src, size_t n, struct p2p_error *e);
+	/*
+	 * mark notes, as number i below P2P_MARKS, the point behind all that was started so far; reached says without
+	 * waiting whether all before that point is complete (an event on the stream). NULL where copies are complete
+	 * when copy returns.
+	 */
+	int (*mark)(void *self, uint32_t i, struct p2p_error *e);
+	int (*reached)(void *self, uint32_t i, int *yes, struct p2p_error *e);
+};
+
+#define P2P_MARKS 16
+
+/* ---- memory --------------------------------------------------------------------------------------------------- */
+
+/* Names an allocation of one process so that another can map it. */
+struct p2p_handle {
+	uint32_t kind;   /* the device's number for the kind of handle; both ends must agree */
+	int32_t fd;      /* a descriptor that must travel beside the handle; -1: none */
+	uint64_t length; /* bytes of the allocation */
+	uint64_t id;     /* the allocation's; the exporting process never gives it to another one */
+	uint8_t opaque[64];
+};
+
+/* The allocation that an address lies in. */
+struct p2p_range {
+	uint8_t *base;
+	uint64_t length;
+	uint64_t id; /* as in the handle */
+};
+
+/*
+ * How a timed loop allocates, exports and maps memory of one device and one kind of handle. A package under
+ * internal/gpu fills the table. Every function returns P2P_OK or a code with *e set; the calling thread has bound an
+ * engine of the device. One thread uses the table at a time. Addresses are those of this process.
+ */
+struct p2p_memory {
+	uint32_t abi; /* P2P_ABI */
+	uint32_t fds; /* 1: handles come with a descriptor */
+	void *self;
+	uint64_t granule; /* allocations are a multiple of so many bytes */
+	/* Allocates at least n bytes, at `at` if that is possible (NULL: anywhere): the caller looks where it came. */
+	int (*alloc)(void *self, size_t n, void *at, void **base, struct p2p_error *e);
+	int (*release)(void *self, void *base, struct p2p_error *e);
+	/* Finds the allocation around p, as the device's library knows it now. */
+	int (*range)(void *self, const void *p, struct p2p_range *r, struct p2p_error *e);
+	/* Makes a handle of the allocation that begins at base. h->fd becomes the caller's to close. */
+	int (*export)(void *self, void *base, struct p2p_handle *h, struct p2p_error *e);
+	/* Maps what another process exported. h->fd stays the caller's. */
+	int (*open)(void *self, const struct p2p_handle *h, void **base, struct p2p_error *e);
+	int (*close)(void *self, void *base, struct p2p_error *e);
+	/* Lets the device's engines reach n bytes of CPU memory at p, whole pages, at full speed. */
+	int (*pin)(void *self, void *p, size_t n, struct p2p_error *e);
+	int (*unpin)(void *self, void *p, struct p2p_error *e);
+	/* Bytes of the device that nobody uses. */
+	int (*unused)(void *self, uint64_t *bytes, struct p2p_error *e);
 };
 
 #endif

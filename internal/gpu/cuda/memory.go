@@ -63,6 +63,12 @@ func (d *Device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
 	return m, nil
 }
 
+// Memory is a stub.
+func (d *Device) Memory(gpu.HandleKind) (gpu.Memory, error) { return nil, gpu.ErrUnsupported }
+
+// Reaches is a stub.
+func (d *Device) Reaches(gpu.Info) bool { return true }
+
 func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 
 // Import maps memory of any GPU that another process exported. It owns h.FD, whatever happens.

@@ -1,0 +1,158 @@
+package abi
+
+/*
+#include <stdlib.h>
+#include "p2p.h"
+
+static int memory_alloc(struct p2p_memory *m, size_t n, uintptr_t at, uintptr_t *base, struct p2p_error *e) {
+	void *p = NULL;
+	int rc = m->alloc(m->self, n, (void *)at, &p, e);
+	*base = (uintptr_t)p;
+	return rc;
+}
+static int memory_release(struct p2p_memory *m, uintptr_t base, struct p2p_error *e) {
+	return m->release(m->self, (void *)base, e);
+}
+static int memory_range(struct p2p_memory *m, uintptr_t p, struct p2p_range *r, struct p2p_error *e) {
+	return m->range(m->self, (const void *)p, r, e);
+}
+static int memory_export(struct p2p_memory *m, uintptr_t base, struct p2p_handle *h, struct p2p_error *e) {
+	return m->export(m->self, (void *)base, h, e);
+}
+static int memory_open(struct p2p_memory *m, const struct p2p_handle *h, uintptr_t *base, struct p2p_error *e) {
+	void *p = NULL;
+	int rc = m->open(m->self, h, &p, e);
+	*base = (uintptr_t)p;
+	return rc;
+}
+static int memory_close(struct p2p_memory *m, uintptr_t base, struct p2p_error *e) {
+	return m->close(m->self, (void *)base, e);
+}
+static int memory_pin(struct p2p_memory *m, uintptr_t p, size_t n, struct p2p_error *e) {
+	return m->pin(m->self, (void *)p, n, e);
+}
+static int memory_unpin(struct p2p_memory *m, uintptr_t p, struct p2p_error *e) {
+	return m->unpin(m->self, (void *)p, e);
+}
+static int memory_unused(struct p2p_memory *m, uint64_t *bytes, struct p2p_error *e) {
+	return m->unused(m->self, bytes, e);
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Memory is a struct p2p_memory. Its methods need a thread on which an engine of the device was bound.
+type Memory struct{ c *C.struct_p2p_memory }
+
+// Handle names an allocation of one process so that another can map it.
+type Handle struct {
+	Kind   uint32
+	FD     int    // must travel beside the handle; -1: none
+	Length uint64 // bytes
+	ID     uint64 // the allocation's; its process never gives it to another one
+	Opaque [64]byte
+}
+
+// Range is the allocation that an address lies in.
+type Range struct {
+	Base       uintptr
+	Length, ID uint64
+}
+
+// MemoryAt wraps the memory table at p, which must stay valid as long as the Memory is used.
+func MemoryAt(p unsafe.Pointer) *Memory {
+	m := (*C.struct_p2p_memory)(p)
+	if m.abi != C.P2P_ABI {
+		panic(fmt.Sprintf("memory table version %d, want %d: run go generate", m.abi, Version))
+	}
+	return &Memory{c: m}
+}
+
+// Pointer is the struct p2p_memory for C code.
+func (m *Memory) Pointer() unsafe.Pointer { return unsafe.Pointer(m.c) }
+
+// FDs reports whether handles come with a file descriptor.
+func (m *Memory) FDs() bool { return m.c.fds != 0 }
+
+// Granule is the number of bytes that allocations are a multiple of.
+func (m *Memory) Granule() uint64 { return uint64(m.c.granule) }
+
+// Alloc allocates at least n bytes, at that address if it can be had; 0: anywhere.
+func (m *Memory) Alloc(n uint64, at uintptr) (uintptr, error) {
+	var base C.uintptr_t
+	var e C.struct_p2p_error
+	C.memory_alloc(m.c, C.size_t(n), C.uintptr_t(at), &base, &e)
+	return uintptr(base), ErrorAt(unsafe.Pointer(&e))
+}
+
+// Release frees an allocation.
+func (m *Memory) Release(base uintptr) error {
+	var e C.struct_p2p_error
+	C.memory_release(m.c, C.uintptr_t(base), &e)
+	return ErrorAt(unsafe.Pointer(&e))
+}
+
+// Range finds the allocation around p.
+func (m *Memory) Range(p uintptr) (Range, error) {
+	var r C.struct_p2p_range
+	var e C.struct_p2p_error
+	C.memory_range(m.c, C.uintptr_t(p), &r, &e)
+	return Range{Base: uintptr(unsafe.Pointer(r.base)), Length: uint64(r.length), ID: uint64(r.id)}, ErrorAt(unsafe.Pointer(&e))
+}
+
+// Export makes a handle of the allocation that begins at base. Handle.FD becomes the caller's to close.
+func (m *Memory) Export(base uintptr) (Handle, error) {
+	var h C.struct_p2p_handle
+	var e C.struct_p2p_error
+	if C.memory_export(m.c, C.uintptr_t(base), &h, &e) != C.P2P_OK {
+		return Handle{FD: -1}, ErrorAt(unsafe.Pointer(&e))
+	}
+	out := Handle{Kind: uint32(h.kind), FD: int(h.fd), Length: uint64(h.length), ID: uint64(h.id)}
+	copy(out.Opaque[:], unsafe.Slice((*byte)(unsafe.Pointer(&h.opaque[0])), len(out.Opaque)))
+	return out, nil
+}
+
+// Open maps what another process exported. h.FD stays the caller's.
+func (m *Memory) Open(h Handle) (uintptr, error) {
+	c := C.struct_p2p_handle{
+		kind: C.uint32_t(h.Kind), fd: C.int32_t(h.FD), length: C.uint64_t(h.Length), id: C.uint64_t(h.ID),
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&c.opaque[0])), len(h.Opaque)), h.Opaque[:])
+	var base C.uintptr_t
+	var e C.struct_p2p_error
+	C.memory_open(m.c, &c, &base, &e)
+	return uintptr(base), ErrorAt(unsafe.Pointer(&e))
+}
+
+// Unmap undoes Open.
+func (m *Memory) Unmap(base uintptr) error {
+	var e C.struct_p2p_error
+	C.memory_close(m.c, C.uintptr_t(base), &e)
+	return ErrorAt(unsafe.Pointer(&e))
+}
+
+// Pin lets the device's engines reach n bytes of CPU memory at p, whole pages, at full speed.
+func (m *Memory) Pin(p uintptr, n uint64) error {
+	var e C.struct_p2p_error
+	C.memory_pin(m.c, C.uintptr_t(p), C.size_t(n), &e)
+	return ErrorAt(unsafe.Pointer(&e))
+}
+
+// Unpin undoes Pin.
+func (m *Memory) Unpin(p uintptr) error {
+	var e C.struct_p2p_error
+	C.memory_unpin(m.c, C.uintptr_t(p), &e)
+	return ErrorAt(unsafe.Pointer(&e))
+}
+
+// Unused is the number of bytes of the device that nobody uses.
+func (m *Memory) Unused() (uint64, error) {
+	var n C.uint64_t
+	var e C.struct_p2p_error
+	C.memory_unused(m.c, &n, &e)
+	return uint64(n), ErrorAt(unsafe.Pointer(&e))
+}
