@@ -2,7 +2,7 @@
 // file descriptors travel too, and a piece of memory for their control words.
 //
 // Rank 0 listens on a Unix socket in the abstract namespace and makes the memory, a memfd; rank 1 dials. Each sends
-// the other one message. Nothing has a name in a file system and nothing can be left behind.
+// the other one message; after that the socket is the transport's, for more descriptors. Nothing has a name in a file system and nothing can be left behind.
 //
 // The package does not know what the message says or how the memory is laid out: that is each transport's own.
 package link
@@ -31,11 +31,12 @@ type Link struct {
 	run    string
 	server *listener // rank 0's, until it has connected
 	mem    []byte    // shared, once connected
+	socket int       // to the other rank, once connected; -1
 }
 
 // Open starts a rank's end; rank 0 listens from here on. run is unique on this host.
 func Open(run string, rank int) (*Link, error) {
-	l := &Link{run: run}
+	l := &Link{run: run, socket: -1}
 	if rank != 0 {
 		return l, nil
 	}
@@ -81,10 +82,11 @@ func (l *Link) connect(ctx context.Context, server []byte, own Message, bytes in
 	if err := json.Unmarshal(server, &a); err != nil {
 		return Message{}, fmt.Errorf("address of rank 0: %w", err)
 	}
-	theirs, fd, err := dial(ctx, a.Socket, hello{Run: l.run, Payload: own.Payload, fd: own.FD})
+	theirs, fd, socket, err := dial(ctx, a.Socket, hello{Run: l.run, Payload: own.Payload, fd: own.FD})
 	if err != nil {
 		return Message{}, err
 	}
+	l.socket = socket
 	defer closeFD(fd)
 	return theirs, l.share(fd, bytes, theirs)
 }
@@ -96,10 +98,11 @@ func (l *Link) serve(ctx context.Context, own Message, bytes int) (Message, erro
 		return Message{}, err
 	}
 	defer closeFD(fd)
-	theirs, err := l.server.swap(ctx, hello{Run: l.run, Payload: own.Payload, fd: own.FD}, fd)
+	theirs, socket, err := l.server.swap(ctx, hello{Run: l.run, Payload: own.Payload, fd: own.FD}, fd)
 	if err != nil {
 		return Message{}, err
 	}
+	l.socket = socket
 	return theirs, l.share(fd, bytes, theirs)
 }
 
@@ -130,7 +133,11 @@ func newMemory(bytes int) (int, error) {
 // Memory is the shared memory, nil before Connect and after Close.
 func (l *Link) Memory() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(l.mem)) }
 
-// Close unmaps the memory and stops listening. A second Close does nothing.
+// Socket is a descriptor of the connection to the other rank, a Unix seqpacket socket over which more descriptors may
+// travel; -1 before Connect and after Close.
+func (l *Link) Socket() int { return l.socket }
+
+// Close unmaps the memory, hangs up and stops listening. A second Close does nothing.
 func (l *Link) Close() error {
 	var errs []error
 	if l.server != nil {
@@ -141,5 +148,7 @@ func (l *Link) Close() error {
 		errs = append(errs, unix.Munmap(l.mem))
 		l.mem = nil
 	}
+	closeFD(l.socket)
+	l.socket = -1
 	return errors.Join(errs...)
 }

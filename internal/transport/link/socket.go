@@ -42,8 +42,9 @@ func listen(run string) (*listener, error) {
 
 func (s *listener) Close() error { return s.l.Close() }
 
-// swap waits for the peer, takes its hello and answers with own and the memory's descriptor.
-func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, error) {
+// swap waits for the peer, takes its hello and answers with own and the memory's descriptor. It returns the peer's
+// message and a descriptor of the connection.
+func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, int, error) {
 	deadline, _ := ctx.Deadline()
 	_ = s.l.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
@@ -51,18 +52,50 @@ func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, er
 	for {
 		c, err := s.l.AcceptUnix()
 		if err != nil {
-			return Message{}, fmt.Errorf("wait for the peer: %w", err)
+			return Message{}, -1, fmt.Errorf("wait for the peer: %w", err)
 		}
 		theirs, fds, err := s.serve(ctx, c, own, memory)
-		_ = c.Close()
 		if errors.Is(err, errStranger) {
+			_ = c.Close()
 			continue
 		}
 		if err != nil {
-			return Message{}, err
+			_ = c.Close()
+			return Message{}, -1, err
 		}
-		return message(theirs, fds)
+		return finish(c, theirs, fds)
 	}
+}
+
+// finish makes a message of what came, and keeps a descriptor of the connection instead of the connection.
+func finish(c *net.UnixConn, h hello, fds []int) (Message, int, error) {
+	defer func() { _ = c.Close() }()
+	m, err := message(h, fds)
+	if err != nil {
+		return Message{}, -1, err
+	}
+	socket, err := descriptor(c)
+	if err != nil {
+		closeFD(m.FD)
+		return Message{}, -1, err
+	}
+	return m, socket, nil
+}
+
+// descriptor duplicates the connection's.
+func descriptor(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd, derr := -1, error(nil)
+	if err := raw.Control(func(own uintptr) { fd, derr = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return -1, err
+	}
+	if derr != nil {
+		return -1, fmt.Errorf("keep the connection: %w", derr)
+	}
+	return fd, nil
 }
 
 // errStranger marks a connection that is not from this run.
@@ -98,34 +131,45 @@ func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory
 	return theirs, fds, nil
 }
 
-// dial reaches rank 0, swaps hellos and returns rank 0's message and the memory's descriptor.
-func dial(ctx context.Context, name string, own hello) (Message, int, error) {
+// dial reaches rank 0, swaps hellos and returns rank 0's message, the memory's descriptor and the connection's.
+func dial(ctx context.Context, name string, own hello) (Message, int, int, error) {
+	theirs, fds, c, err := ask(ctx, name, own)
+	if err != nil {
+		return Message{}, -1, -1, err
+	}
+	if len(fds) == 0 {
+		_ = c.Close()
+		return Message{}, -1, -1, errors.New("rank 0 sent no shared memory")
+	}
+	m, socket, err := finish(c, theirs, fds[1:])
+	if err != nil {
+		closeFD(fds[0])
+		return Message{}, -1, -1, err
+	}
+	return m, fds[0], socket, nil
+}
+
+// ask connects and swaps hellos.
+func ask(ctx context.Context, name string, own hello) (_ hello, _ []int, _ *net.UnixConn, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", name)
 	if err != nil {
-		return Message{}, -1, err
+		return hello{}, nil, nil, err
 	}
-	defer func() { _ = conn.Close() }()
 	c := conn.(*net.UnixConn)
+	defer func() {
+		if err != nil {
+			_ = c.Close()
+		}
+	}()
 	if err := sameUser(c); err != nil {
-		return Message{}, -1, err
+		return hello{}, nil, nil, err
 	}
 	if err := send(ctx, c, own, -1); err != nil {
-		return Message{}, -1, err
+		return hello{}, nil, nil, err
 	}
 	theirs, fds, err := receive(ctx, c)
-	if err != nil {
-		return Message{}, -1, err
-	}
-	if len(fds) == 0 {
-		return Message{}, -1, errors.New("rank 0 sent no shared memory")
-	}
-	m, err := message(theirs, fds[1:])
-	if err != nil {
-		closeFD(fds[0])
-		return Message{}, -1, err
-	}
-	return m, fds[0], nil
+	return theirs, fds, c, err
 }
 
 // message joins what came as bytes with the descriptors that came beside them.
