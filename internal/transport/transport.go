@@ -41,6 +41,7 @@ type Env struct {
 	Device  gpu.Device                         // this rank's, opened
 	Open    func(gpu.Info) (gpu.Device, error) // opens another rank's device in this process; the caller closes it
 	Wait    *abi.Ctx                           // clock, progress page and deadline for every wait
+	CPUs    []int                              // that each rank's timing thread is pinned to; -1: it is not
 	Region  uint64                             // bytes the largest batch needs at each end: Batch.Region()
 	Timeout time.Duration                      // longest wait without progress
 }
@@ -75,7 +76,18 @@ type Endpoint interface {
 }
 
 // Levels are the counters that tell how much there is now, not how often something happened.
-var Levels = []string{"mapped_bytes"}
+var Levels = []string{"mapped_bytes", "device_free_bytes", "nccl_ctas"}
+
+// Join makes one counter of two ranks': their sum, or what the tighter device has.
+func Join(name string, a, b uint64) uint64 {
+	switch name {
+	case "device_free_bytes":
+		return min(a, b)
+	case "nccl_ctas":
+		return max(a, b)
+	}
+	return a + b
+}
 
 // Path is what really runs, as opposed to what was asked for.
 type Path struct {
@@ -86,6 +98,8 @@ type Path struct {
 	ExportUS   *float64          `json:"export_us,omitempty"` // cold costs of this endpoint, µs
 	OpenUS     *float64          `json:"open_us,omitempty"`
 	ConnectUS  *float64          `json:"connect_us,omitempty"`
+	// Warnings say where this rank does something else than was asked for, and why.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Check says how much of the payload is compared on the receiver, outside the timed part.

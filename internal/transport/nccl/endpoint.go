@@ -39,7 +39,8 @@ type endpoint struct {
 	source  gpu.Buffer
 	inbox   gpu.Buffer
 	link    *link.Link
-	id      C.struct_nccl_id // rank 0's
+	id      C.struct_nccl_id // rank 0's, of the communicator that is timed
+	twin    C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
 	end     *C.struct_nccl_end
 	stuck   string // what NCCL has not returned from; it may still use everything here
 	path    transport.Path
@@ -93,25 +94,38 @@ func (ep *endpoint) makeID(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
 	defer cancel()
-	return moreFromNCCL(ep.within(ctx, "ncclGetUniqueId", func() error {
-		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_id(ep.table(), &ep.id, e) })
-	}))
+	ids := []*C.struct_nccl_id{&ep.id}
+	if ep.needsTwin() {
+		ids = append(ids, &ep.twin)
+	}
+	for _, id := range ids {
+		if err := ep.within(ctx, "ncclGetUniqueId", func() error {
+			return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_id(ep.table(), id, e) })
+		}); err != nil {
+			return moreFromNCCL(err)
+		}
+	}
+	return nil
 }
 
 func (ep *endpoint) table() *C.struct_p2p_engine {
 	return (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
 }
 
-// address is what the peer needs: where rank 0 listens, and NCCL's id.
+// address is what the peer needs: where rank 0 listens, and NCCL's ids.
 type address struct {
 	Link json.RawMessage `json:"link"`
 	ID   []byte          `json:"id,omitempty"`
+	Twin []byte          `json:"twin,omitempty"` // none: no twin is made
 }
 
 func (ep *endpoint) Address() []byte {
 	a := address{Link: ep.link.Address()}
 	if ep.env.Rank == 0 {
 		a.ID = C.GoBytes(unsafe.Pointer(&ep.id), C.sizeof_struct_nccl_id)
+		if ep.twin != (C.struct_nccl_id{}) {
+			a.Twin = C.GoBytes(unsafe.Pointer(&ep.twin), C.sizeof_struct_nccl_id)
+		}
 	}
 	b, _ := json.Marshal(a) // cannot fail: bytes and JSON only
 	return b
@@ -125,20 +139,27 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 	if err := json.Unmarshal(peers[0], &server); err != nil {
 		return fmt.Errorf("nccl: connect: address of rank 0: %w", err)
 	}
-	if len(server.ID) != C.sizeof_struct_nccl_id {
-		return fmt.Errorf("nccl: connect: address of rank 0: id of %d bytes, want %d", len(server.ID), C.sizeof_struct_nccl_id)
+	if len(server.ID) != C.sizeof_struct_nccl_id || len(server.Twin) != 0 && len(server.Twin) != C.sizeof_struct_nccl_id {
+		return fmt.Errorf("nccl: connect: address of rank 0: ids of %d and %d bytes, want %d",
+			len(server.ID), len(server.Twin), C.sizeof_struct_nccl_id)
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.id)), len(server.ID)), server.ID)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.twin)), len(server.Twin)), server.Twin)
 	_, err := ep.link.Connect(ctx, server.Link, link.Message{FD: -1}, int(C.sizeof_struct_nccl_link))
 	if err != nil {
 		return fmt.Errorf("nccl: connect: %w", err)
 	}
 	ep.setEnd()
-	if err := ep.meet(ctx); err != nil {
+	if err := ep.meet(ctx, &ep.end.timed, ep.id, "the making of the communicator"); err != nil {
+		ep.abort()
 		return fmt.Errorf("nccl: connect: %w", err)
 	}
 	ep.describe()
 	ep.path.ConnectUS = since(begin)
+	if err := ep.meetTwin(ctx); err != nil {
+		ep.abort()
+		return fmt.Errorf("nccl: connect: %w", err)
+	}
 	return nil
 }
 
@@ -160,20 +181,16 @@ func cBytes(b gpu.Buffer) *C.uint8_t {
 	return *(**C.uint8_t)(unsafe.Pointer(&a))
 }
 
-// meet makes the communicator, which blocks until the peer does the same.
-func (ep *endpoint) meet(ctx context.Context) error {
+// meet makes a communicator, which blocks until the peer does the same.
+func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.struct_nccl_id, what string) error {
 	registered := C.int(0)
 	if ep.o.Register {
 		registered = 1
 	}
-	end, id, ctas := ep.end, ep.id, C.int(ep.o.CTAs)
-	err := ep.within(ctx, "the making of the communicator", func() error {
-		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_connect(end, id, ctas, registered, e) })
-	})
-	if err != nil && ep.stuck == "" {
-		ep.abort()
-	}
-	return moreFromNCCL(err)
+	end, ctas := ep.end, C.int(ep.o.CTAs)
+	return moreFromNCCL(ep.within(ctx, what, func() error {
+		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_connect(end, comm, id, ctas, registered, e) })
+	}))
 }
 
 // within runs f on another thread: the calling one is pinned to one CPU, which the threads that NCCL starts would
@@ -217,15 +234,21 @@ func (ep *endpoint) describe() {
 		ep.path.Knobs["ctas"] = strconv.Itoa(ep.o.CTAs)
 	}
 	ep.path.Knobs["register"] = strconv.FormatBool(ep.o.Register)
+	if ep.o.Graph {
+		ep.path.Knobs["cudagraph"] = "window"
+	}
+	ep.path.Knobs["protocol"] = "not told by NCCL" // LL or SIMPLE: a kernel has both, and its work says which
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
 
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
-	if ep.end == nil || ep.end.comm == nil {
+	if ep.end == nil || ep.end.timed.handle == nil {
 		return transport.Result{}, fmt.Errorf("nccl: run: not connected: %w", abi.ErrInvalid)
 	}
-	call, err := loop.Prepare(b, uint64(ep.end.bytes), ep.engine.Table().Records(), samples)
+	b.Graph = b.Graph || ep.o.Graph
+	const records = true // by means of its own, on any stream
+	call, err := loop.Prepare(b, uint64(ep.end.bytes), records, samples)
 	if err != nil {
 		return transport.Result{}, fmt.Errorf("nccl: %w", err)
 	}
@@ -235,21 +258,22 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if errors.Is(err, abi.ErrTimeout) || errors.Is(err, abi.ErrAborted) || errors.Is(err, abi.ErrDevice) {
 		ep.abort()
 	}
+	res.Engine = ep.launched()
 	return res, moreFromNCCL(err)
 }
 
 // abort ends what NCCL has under way: a kernel that waits for the peer would stay on the GPU. It does not wait long:
 // the failure that led here is to be reported.
 func (ep *endpoint) abort() {
-	comm := ep.end.comm
-	ep.end.comm = nil
-	if comm == nil {
+	if ep.stuck != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), abortPatience)
 	defer cancel()
+	end := ep.end
 	_ = ep.within(ctx, "the abort of the communicator", func() error {
-		C.ncclCommAbort(comm)
+		C.p2p_nccl_abort(&end.timed)
+		C.p2p_nccl_abort(&end.twin)
 		return nil
 	})
 }
@@ -258,7 +282,11 @@ func (ep *endpoint) Counters() map[string]uint64 {
 	if ep.end == nil {
 		return nil
 	}
-	return map[string]uint64{"messages": uint64(ep.end.messages)}
+	counters := map[string]uint64{"messages": uint64(ep.end.messages)}
+	if ep.env.Rank == 0 && ep.end.launch.known != 0 { // the other rank launches as many; a window's are not the sum
+		counters["nccl_ctas"] = uint64(ep.end.launch.ctas)
+	}
+	return counters
 }
 
 func (ep *endpoint) Close() error {
@@ -288,27 +316,21 @@ func (ep *endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeComm ends the communicator, and before it the engine: NCCL waits for the end of every window that was recorded
-// with it, and the engine holds the last one.
+// closeComm ends the communicators, and before them the recorded window, for which NCCL would wait.
 func (ep *endpoint) closeComm() error {
-	if ep.end == nil || ep.end.comm == nil {
+	if ep.end == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyPatience)
 	defer cancel()
-	end, engine := ep.end, ep.engine
+	end := ep.end
 	err := ep.within(ctx, "the end of the communicator", func() error {
-		runtime.LockOSThread() // NCCL finds the device current that the first step binds
-		defer runtime.UnlockOSThread()
 		return errors.Join(
-			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_deregister(end, e) }),
-			engine.Close(),
-			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, e) }),
+			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_forget(end, e) }),
+			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.twin, e) }),
+			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.timed, e) }),
 		)
 	})
-	if ep.stuck == "" {
-		ep.engine = nil
-	}
 	if err != nil {
 		return fmt.Errorf("nccl: close: %w", err)
 	}

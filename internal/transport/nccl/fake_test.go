@@ -121,8 +121,11 @@ func TestFakeRunsHardwareTests(t *testing.T) {
 		t.Skip("already on another NCCL")
 	}
 	out := fake{}.rerun(t, "^TestHW", "P2PBENCH_REQUIRE=cuda,nccl")
-	if n := strings.Count(out, "--- PASS: TestHWNCCL/"); n < 3*9 {
+	if n := strings.Count(out, "--- PASS: TestHWNCCL/"); n < 4*10 {
 		t.Errorf("only %d tests passed:\n%s", n, out)
+	}
+	if !strings.Contains(out, "--- PASS: TestHWLaunches/") {
+		t.Errorf("no launch was looked at:\n%s", out)
 	}
 }
 
@@ -171,6 +174,7 @@ func TestFakeOptions(t *testing.T) {
 			nccl.Options{CTAs: 4, Register: true},
 			[]string{"rank 0 init 4 4 nvls 1\n", "rank 0 register 2097152\n", "rank 1 register 2097152\n", "rank 1 deregister\n"},
 		},
+		{"graph", fake{}, nccl.Options{Graph: true, CTAs: 64}, []string{"rank 1 init 64 64 nvls 0\n"}},
 		{"without optional functions", fake{flags: []string{"-DOMIT_OPTIONAL"}}, nccl.Options{}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -211,8 +215,11 @@ func describes(t *testing.T, o nccl.Options) {
 		version = "2.23.4"
 	}
 	if p.Path != "nccl" || p.Engine != "nccl "+version || p.Completion != "receiver" || *p.ConnectUS <= 0 ||
-		p.Knobs["ctas"] != ctas || p.Knobs["register"] != fmt.Sprint(o.Register) {
+		p.Knobs["ctas"] != ctas || p.Knobs["register"] != fmt.Sprint(o.Register) || p.Knobs["protocol"] != "not told by NCCL" {
 		t.Errorf("%+v", p)
+	}
+	if graph := p.Knobs["cudagraph"]; (graph == "window") != o.Graph {
+		t.Errorf("cudagraph is %q, and was asked for: %v", graph, o.Graph)
 	}
 	nvls := os.Getenv("NCCL_NVLS_ENABLE")
 	if nvls == "" {

@@ -10,29 +10,29 @@ int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error 
 	return rc ? rc : nccl_ok(e, NULL, "ncclGetUniqueId", ncclGetUniqueId(id));
 }
 
-static int send_n(struct nccl_end *end, const void *p, size_t n, struct p2p_error *e) {
+static int send_n(struct nccl_end *end, void *comm, const void *p, size_t n, struct p2p_error *e) {
 	int peer = 1 - (int)end->rank;
-	return nccl_ok(e, end->comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, peer, end->comm, end->engine->stream));
+	return nccl_ok(e, comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, peer, comm, end->engine->stream));
 }
 
-static int receive_n(struct nccl_end *end, void *p, size_t n, struct p2p_error *e) {
+static int receive_n(struct nccl_end *end, void *comm, void *p, size_t n, struct p2p_error *e) {
 	int peer = 1 - (int)end->rank;
-	return nccl_ok(e, end->comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, peer, end->comm, end->engine->stream));
+	return nccl_ok(e, comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, peer, comm, end->engine->stream));
 }
 
 /* Closes a group in any case; rc is what happened inside. */
-static int close_group(struct nccl_end *end, int rc, struct p2p_error *e) {
+static int close_group(void *comm, int rc, struct p2p_error *e) {
 	struct p2p_error later;
-	int last = nccl_ok(rc ? &later : e, end->comm, "ncclGroupEnd", ncclGroupEnd());
+	int last = nccl_ok(rc ? &later : e, comm, "ncclGroupEnd", ncclGroupEnd());
 	return rc ? rc : last;
 }
 
 /* Adds what NCCL noticed on its own to what went wrong. */
-static int explain(struct nccl_end *end, int rc, struct p2p_error *e) {
+static int explain(void *comm, int rc, struct p2p_error *e) {
 	int code = NCCL_OK;
-	if ((rc != P2P_ERR_TIMEOUT && rc != P2P_ERR_DEVICE) || !end->comm)
+	if ((rc != P2P_ERR_TIMEOUT && rc != P2P_ERR_DEVICE) || !comm)
 		return rc;
-	if (ncclCommGetAsyncError(end->comm, &code) != NCCL_OK || code == NCCL_OK || code == NCCL_IN_PROGRESS)
+	if (ncclCommGetAsyncError(comm, &code) != NCCL_OK || code == NCCL_OK || code == NCCL_IN_PROGRESS)
 		return rc;
 	size_t at = strlen(e->text);
 	snprintf(e->text + at, sizeof e->text - at, "; NCCL: %s (%d)", ncclGetErrorString(code), code);
@@ -44,29 +44,30 @@ static int wait_stream(struct nccl_end *end, struct p2p_error *e) {
 	return g->wait(g->self, end->ctx, e);
 }
 
-static int first_exchange(struct nccl_end *end, struct p2p_error *e) {
-	int rc = nccl_ok(e, end->comm, "ncclGroupStart", ncclGroupStart());
+static int first_exchange(struct nccl_end *end, void *comm, struct p2p_error *e) {
+	int rc = nccl_ok(e, comm, "ncclGroupStart", ncclGroupStart());
 	if (rc)
 		return rc;
-	rc = send_n(end, end->source, 1, e);
+	rc = send_n(end, comm, end->source, 1, e);
 	if (!rc)
-		rc = receive_n(end, end->inbox, 1, e);
-	rc = close_group(end, rc, e);
+		rc = receive_n(end, comm, end->inbox, 1, e);
+	rc = close_group(comm, rc, e);
 	return rc ? rc : wait_stream(end, e);
 }
 
-static int register_buffers(struct nccl_end *end, struct p2p_error *e) {
+static int register_buffers(struct nccl_end *end, struct nccl_comm *comm, struct p2p_error *e) {
 	uint8_t *const buffers[2] = {end->source, end->inbox};
 	for (int i = 0; i < 2; i++) {
-		int rc = nccl_ok(e, end->comm, "ncclCommRegister",
-				 ncclCommRegister(end->comm, buffers[i], end->bytes, &end->registered[i]));
+		int rc = nccl_ok(e, comm->handle, "ncclCommRegister",
+				 ncclCommRegister(comm->handle, buffers[i], end->bytes, &comm->registered[i]));
 		if (rc)
 			return rc;
 	}
 	return P2P_OK;
 }
 
-int p2p_nccl_connect(struct nccl_end *end, struct nccl_id id, int ctas, int with_buffers, struct p2p_error *e) {
+int p2p_nccl_connect(struct nccl_end *end, struct nccl_comm *comm, struct nccl_id id, int ctas, int with_buffers,
+		     struct p2p_error *e) {
 	struct nccl_config config = {
 		.size = sizeof config,
 		.magic = NCCL_CONFIG_MAGIC,
@@ -79,28 +80,51 @@ int p2p_nccl_connect(struct nccl_end *end, struct nccl_id id, int ctas, int with
 	};
 	int rc = end->engine->bind(end->engine->self, e);
 	if (rc || (rc = nccl_ok(e, NULL, "ncclCommInitRankConfig",
-				ncclCommInitRankConfig(&end->comm, 2, id, (int)end->rank, &config))))
+				ncclCommInitRankConfig(&comm->handle, 2, id, (int)end->rank, &config))))
 		return rc;
-	if (with_buffers && (rc = register_buffers(end, e)))
+	if (with_buffers && (rc = register_buffers(end, comm, e)))
 		return rc;
-	return explain(end, first_exchange(end, e), e);
+	return explain(comm->handle, first_exchange(end, comm->handle, e), e);
 }
 
-int p2p_nccl_deregister(struct nccl_end *end, struct p2p_error *e) {
+int p2p_nccl_forget(struct nccl_end *end, struct p2p_error *e) {
+	void *old = end->recorded;
+	end->recorded = NULL;
+	if (!old)
+		return P2P_OK;
 	int rc = end->engine->bind(end->engine->self, e);
+	return rc ? rc : graph_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old));
+}
+
+static int deregister(struct nccl_comm *comm, struct p2p_error *e) {
+	int rc = P2P_OK;
 	for (int i = 0; i < 2; i++) {
-		if (end->registered[i] && !rc)
-			rc = nccl_ok(e, end->comm, "ncclCommDeregister",
-				     ncclCommDeregister(end->comm, end->registered[i]));
-		end->registered[i] = NULL;
+		if (comm->registered[i] && !rc)
+			rc = nccl_ok(e, comm->handle, "ncclCommDeregister",
+				     ncclCommDeregister(comm->handle, comm->registered[i]));
+		comm->registered[i] = NULL;
 	}
 	return rc;
 }
 
-int p2p_nccl_destroy(struct nccl_end *end, struct p2p_error *e) {
-	void *comm = end->comm;
-	end->comm = NULL;
-	return comm ? nccl_ok(e, NULL, "ncclCommDestroy", ncclCommDestroy(comm)) : P2P_OK;
+int p2p_nccl_destroy(struct nccl_end *end, struct nccl_comm *comm, struct p2p_error *e) {
+	struct p2p_error later;
+	void *handle = comm->handle;
+	if (!handle)
+		return P2P_OK;
+	int rc = end->engine->bind(end->engine->self, e);
+	if (!rc)
+		rc = deregister(comm, e);
+	comm->handle = NULL;
+	int last = nccl_ok(rc ? &later : e, NULL, "ncclCommDestroy", ncclCommDestroy(handle));
+	return rc ? rc : last;
+}
+
+void p2p_nccl_abort(struct nccl_comm *comm) {
+	void *handle = comm->handle;
+	comm->handle = NULL;
+	if (handle)
+		ncclCommAbort(handle); /* nobody could do anything about its failure */
 }
 
 /* ---- batch ---------------------------------------------------------------------------------------------------- */
@@ -109,6 +133,7 @@ int p2p_nccl_destroy(struct nccl_end *end, struct p2p_error *e) {
 struct run {
 	struct p2p_loop l;
 	struct nccl_end *end;
+	void *comm; /* that carries what is posted */
 	struct nccl_direction *out, *in;
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
 };
@@ -118,16 +143,16 @@ static int post(struct run *x, int what) {
 	const struct p2p_batch *b = x->l.b;
 	struct nccl_end *end = x->end;
 	int grouped = b->window > 1 || what == (SEND | RECEIVE), rc = P2P_OK;
-	if (grouped && (rc = nccl_ok(x->l.e, end->comm, "ncclGroupStart", ncclGroupStart())))
+	if (grouped && (rc = nccl_ok(x->l.e, x->comm, "ncclGroupStart", ncclGroupStart())))
 		return rc;
 	uint64_t at = b->offset;
 	for (uint32_t w = 0; w < b->window && rc == P2P_OK; w++, at += b->stride) {
 		if (what & SEND)
-			rc = send_n(end, end->source + at, b->size, x->l.e);
+			rc = send_n(end, x->comm, end->source + at, b->size, x->l.e);
 		if ((what & RECEIVE) && rc == P2P_OK)
-			rc = receive_n(end, end->inbox + at, b->size, x->l.e);
+			rc = receive_n(end, x->comm, end->inbox + at, b->size, x->l.e);
 	}
-	return grouped ? close_group(end, rc, x->l.e) : rc;
+	return grouped ? close_group(x->comm, rc, x->l.e) : rc;
 }
 
 /* This rank's part of one operation, in the order of the stream. */
@@ -144,20 +169,63 @@ static int post_all(struct run *x) {
 	}
 }
 
-static int record(struct run *x) {
-	struct p2p_engine *g = x->end->engine;
+/* Captures one operation's calls. *graph is the caller's to destroy, NULL after a failure. */
+static int capture(struct run *x, void **graph) {
 	struct p2p_error later;
-	int rc = g->record_begin(g->self, x->l.e);
+	*graph = NULL;
+	int rc = nccl_graph_begin(x->end->engine->stream, x->l.e);
 	if (rc)
 		return rc;
 	rc = post_all(x);
-	int last = g->record_end(g->self, rc ? &later : x->l.e);
+	int last = nccl_graph_end(x->end->engine->stream, graph, rc ? &later : x->l.e);
+	if (rc && *graph) {
+		cuGraphDestroy(*graph); /* the earlier failure is the one to report */
+		*graph = NULL;
+	}
 	return rc ? rc : last;
 }
 
+/* Records one operation as the graph that the batch launches, and notes what is in it. */
+static int record(struct run *x) {
+	struct nccl_end *end = x->end;
+	struct p2p_error later;
+	void *graph = NULL;
+	int rc = p2p_nccl_forget(end, x->l.e);
+	if (rc || (rc = capture(x, &graph)))
+		return rc;
+	nccl_graph_look(graph, &end->launch);
+	memset(&end->looked, 0, sizeof end->looked);
+	rc = graph_ok(x->l.e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&end->recorded, graph, 0));
+	int last = graph_ok(rc ? &later : x->l.e, "cuGraphDestroy", cuGraphDestroy(graph));
+	return rc ? rc : last;
+}
+
+/* Notes what one operation launches, from a capture on the twin that never runs. No failure of it fails the batch. */
+static void look(struct run *x) {
+	struct nccl_end *end = x->end;
+	const struct p2p_batch *b = x->l.b;
+	struct nccl_shape shape = {b->size, b->offset, b->op, b->window};
+	struct p2p_error e;
+	struct run other = *x;
+	void *graph = NULL;
+	if (!end->twin.handle || memcmp(&shape, &end->looked, sizeof shape) == 0)
+		return;
+	end->looked = shape;
+	other.comm = end->twin.handle;
+	other.l.e = &e;
+	if (capture(&other, &graph)) {
+		nccl_graph_unknown(&end->launch, e.text);
+		return;
+	}
+	nccl_graph_look(graph, &end->launch);
+	if (graph_ok(&e, "cuGraphDestroy", cuGraphDestroy(graph)))
+		nccl_graph_unknown(&end->launch, e.text);
+}
+
 static inline int start(struct run *x) {
-	struct p2p_engine *g = x->end->engine;
-	return x->l.b->graph ? g->launch(g->self, x->l.e) : post_all(x);
+	if (!x->l.b->graph)
+		return post_all(x);
+	return graph_ok(x->l.e, "cuGraphLaunch", cuGraphLaunch(x->end->recorded, x->end->engine->stream));
 }
 
 static inline int finish(struct run *x) { return wait_stream(x->end, x->l.e); }
@@ -280,7 +348,9 @@ static int set_up(struct run *x) {
 		return rc;
 	if (sends(x) && (rc = p2p_loop_fill_first(&x->l, g, end->source, end->rank)))
 		return rc;
-	if (x->l.b->graph && (rc = record(x)))
+	if (!x->l.b->graph)
+		look(x);
+	else if ((rc = record(x)))
 		return rc;
 	return p2p_loop_barrier(&x->l);
 }
@@ -291,6 +361,7 @@ int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *sampl
 	struct run x = {
 		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
 		.end = end,
+		.comm = end->timed.handle,
 		.out = &end->link->from[me],
 		.in = &end->link->from[peer],
 		.sent = &end->seq[me],
@@ -304,7 +375,7 @@ int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *sampl
 		rc = one(&x, i);
 	}
 	if (rc)
-		return explain(end, rc, e);
+		return explain(end->timed.handle, rc, e);
 	if (sends(&x))
 		end->messages += (uint64_t)n * b->window;
 	p2p_at(end->ctx, P2P_PHASE_IDLE, b->size, n);

@@ -17,6 +17,15 @@
 // In bidir both ranks do both in one group. In pingpong the two messages follow each other on the stream of each rank,
 // without the host between them, and need no acknowledgement.
 //
+// In a batch with graphs, or with the option Graph, a window is captured once and launched as one CUDA graph.
+//
+// The counter nccl_ctas tells how many thread blocks the kernels of one window have on this rank, read from a capture of
+// the window. Of a batch with graphs that is the graph that runs. Otherwise it is a capture, never launched, of the
+// same calls on a second communicator made like the first: once something was captured on a communicator, NCCL
+// records and awaits an event more with every call on it, and what is timed must not pay for being looked at. How many
+// CTAs were asked for says little: NCCL makes a power of two of it and leaves some out of short messages. Whether a
+// kernel moves a message by the protocol LL or SIMPLE stands in memory of NCCL's own and cannot be told.
+//
 // P2PBENCH_LIBNCCL names another file to load. NCCL's own environment variables hold; they are reported with the path.
 package nccl
 
@@ -41,10 +50,11 @@ import (
 type Options struct {
 	CTAs     int  `json:"ctas"`     // thread blocks that NCCL may use, and shall; 0: its choice
 	Register bool `json:"register"` // register the buffers with NCCL, so that it can do without copies of its own
+	Graph    bool `json:"graph"`    // start every window as one CUDA graph, whatever the batch says
 }
 
-// maxCTAs is as many channels as NCCL has.
-const maxCTAs = 64
+// MaxCTAs is as many as NCCL can use: it has so many channels, and a thread block serves one.
+const MaxCTAs = 64
 
 // minVersion is the oldest NCCL whose configuration of a communicator is the one in libnccl.h.
 const minVersion = C.NCCL_CONFIG_VERSION
@@ -53,8 +63,8 @@ type nccl struct{ o Options }
 
 // New makes the transport. A number of CTAs that NCCL cannot have is an error.
 func New(o Options) (transport.Transport, error) {
-	if o.CTAs < 0 || o.CTAs > maxCTAs {
-		return nil, fmt.Errorf("nccl: %d CTAs: use 1 to %d, or 0 for NCCL's choice", o.CTAs, maxCTAs)
+	if o.CTAs < 0 || o.CTAs > MaxCTAs {
+		return nil, fmt.Errorf("nccl: %d CTAs: use 1 to %d, or 0 for NCCL's choice", o.CTAs, MaxCTAs)
 	}
 	return &nccl{o: o}, nil
 }
@@ -95,6 +105,9 @@ var library = sync.OnceValues(func() (string, error) {
 		}
 	}
 	var why [512]C.char
+	if C.nccl_graph_load(&why[0], C.size_t(len(why))) != 0 {
+		return "", unsupported("%s: it needs NVIDIA's driver", C.GoString(&why[0]))
+	}
 	if C.nccl_load(&why[0], C.size_t(len(why))) != 0 {
 		return "", unsupported("%s: install NCCL %s or newer (libnccl2 from NVIDIA's apt or yum repository, or "+
 			"pip install nvidia-nccl-cu13 with P2PBENCH_LIBNCCL=…/nvidia/nccl/lib/libnccl.so.2)",

@@ -2,6 +2,7 @@
 #ifndef P2P_NCCL_H
 #define P2P_NCCL_H
 
+#include "graph.h"
 #include "libnccl.h"
 #include "zz_loop.h"
 
@@ -18,40 +19,66 @@ struct nccl_link {
 	struct nccl_direction from[2]; /* by sending rank */
 };
 
+/* A communicator, and both buffers as it knows them. */
+struct nccl_comm {
+	void *handle; /* NULL before p2p_nccl_connect, and once destroyed or aborted */
+	void *registered[2];
+};
+
+/* What decides how a window is launched. */
+struct nccl_shape {
+	uint64_t size, offset;
+	uint32_t op, window;
+};
+
 /* One rank's end. */
 struct nccl_end {
 	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL */
 	const struct p2p_ctx *ctx;
 	struct nccl_link *link;
-	void *comm;      /* NULL before p2p_nccl_connect, and once destroyed or aborted */
+	struct nccl_comm timed; /* moves the messages */
+	/*
+	 * Made like the other one, and used only to see what NCCL would launch: a communicator on which something was
+	 * once recorded takes longer for every call afterwards, and the timed one must not. No handle: none was made.
+	 */
+	struct nccl_comm twin;
 	uint8_t *source; /* this rank's outgoing messages */
 	uint8_t *inbox;  /* this rank's incoming messages */
 	size_t bytes;    /* of each */
-	void *registered[2];
 	uint32_t rank;
 	uint32_t pad;
-	uint64_t seq[2];   /* operations so far, by sending rank; both ends count alike */
-	uint64_t messages; /* sent by this rank */
+	uint64_t seq[2];           /* operations so far, by sending rank; both ends count alike */
+	uint64_t messages;         /* sent by this rank */
+	void *recorded;            /* the window that a batch with graphs launches; NULL: none */
+	struct nccl_launch launch; /* what a window of the last batch launches */
+	struct nccl_shape looked;  /* … and that batch, if the twin told */
 };
 
 /* Makes the id that both ranks need. */
 int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e);
 
 /*
- * Makes the communicator, which returns once both ranks ask for it; registers both buffers if `with_buffers`; and sends
- * a byte each way, so that the connection between the two, which NCCL makes at its first use, exists. ctas bounds the
- * thread blocks from below and above, 0 leaves them to NCCL.
+ * Makes one of end's communicators, which returns once both ranks ask for it; registers both buffers if `with_buffers`;
+ * and sends a byte each way, so that the connection between the two, which NCCL makes at its first use, exists. ctas
+ * bounds the thread blocks from below and above, 0 leaves them to NCCL.
  */
-int p2p_nccl_connect(struct nccl_end *end, struct nccl_id id, int ctas, int with_buffers, struct p2p_error *e);
+int p2p_nccl_connect(struct nccl_end *end, struct nccl_comm *comm, struct nccl_id id, int ctas, int with_buffers,
+		     struct p2p_error *e);
 
 /* Runs the batch; samples has room for b->iters values in ns. Returns P2P_OK or e->code. */
 int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e);
 
-/* Undoes the registrations. */
-int p2p_nccl_deregister(struct nccl_end *end, struct p2p_error *e);
+/* Releases the recorded window. */
+int p2p_nccl_forget(struct nccl_end *end, struct p2p_error *e);
 
-/* Ends the communicator. Recorded windows must be gone: NCCL waits for them without end. */
-int p2p_nccl_destroy(struct nccl_end *end, struct p2p_error *e);
+/*
+ * Undoes the registrations and ends the communicator, if there is one. Recorded windows must be gone: NCCL waits for
+ * them without end.
+ */
+int p2p_nccl_destroy(struct nccl_end *end, struct nccl_comm *comm, struct p2p_error *e);
+
+/* Ends the communicator, if there is one, and whatever it has under way. */
+void p2p_nccl_abort(struct nccl_comm *comm);
 
 #endif

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
@@ -47,12 +48,40 @@ func twoGPUs(t *testing.T) []gpu.Info {
 // TestHWNCCL runs the suite between two GPUs.
 func TestHWNCCL(t *testing.T) {
 	devices := twoGPUs(t)
-	for _, o := range []nccl.Options{{}, {CTAs: 4}, {Register: true}} {
+	for _, o := range []nccl.Options{{}, {CTAs: 4}, {Register: true}, {Graph: true}} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
 			transporttest.Run(t, transporttest.Subject{
 				Arm: transporttest.Arm(t, "nccl", o), Devices: devices, Ranks: []int{0, 1}, Free: devices[0].Memory * 9 / 10,
 				Graph: true,
 			})
+		})
+	}
+}
+
+// TestHWLaunches says how many thread blocks NCCL launches for a window, by its own choice and bounded, size by size. How
+// many is NCCL's affair: that they are seen, and that the name of what runs is, is ours.
+func TestHWLaunches(t *testing.T) {
+	devices := twoGPUs(t)
+	for _, o := range []nccl.Options{{}, {CTAs: 4}, {Graph: true}, {Graph: true, CTAs: 4}} {
+		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
+			s := transporttest.Subject{Arm: transporttest.Arm(t, "nccl", o), Devices: devices, Ranks: []int{0, 1}}
+			team, err := s.Launch(t, 8<<20, 30*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closing(t, team)
+			for _, op := range []transport.Op{transport.OpLatency, transport.OpStream, transport.OpBidir, transport.OpPingPong} {
+				for _, size := range []uint64{1 << 10, 64 << 10, 1 << 20, 8 << 20} {
+					out, err := team.Run(t.Context(), 0, []int{0, 1}, batch(op, size))
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Logf("%s, %d bytes: %d CTAs, %s", op, size, out.Counters["nccl_ctas"], out.Engine)
+					if out.Counters["nccl_ctas"] == 0 || strings.Contains(out.Engine, "unknown") {
+						t.Errorf("%s, %d bytes: %d CTAs, %s", op, size, out.Counters["nccl_ctas"], out.Engine)
+					}
+				}
+			}
 		})
 	}
 }

@@ -11,14 +11,22 @@
  *   FAKE_NCCL_INIT_HANG=R     rank R never returns from the making of the communicator
  *   FAKE_NCCL_ABORT_HANG=1    ncclCommAbort never returns
  *   FAKE_NCCL_SAME_GPU=1      takes both devices for one
+ *   FAKE_NCCL_COMMS=N         a process cannot have more than N communicators
+ *   FAKE_NCCL_BY_KERNEL=1     graphs name kernels by library handle, not by function
  *   FAKE_NCCL_LOG=FILE        what was called, a line each
- * Built with -DOMIT_X the function X is missing: OMIT_ncclSend, OMIT_OPTIONAL.
+ * Built with -DOMIT_X the function X is missing: OMIT_ncclSend, OMIT_OPTIONAL, OMIT_cuGraphGetNodes, OMIT_NAMES.
  */
 #define cuStreamQuery fakecuda_stream_query
 #define cuGraphLaunch fakecuda_graph_launch
+#define cuGraphInstantiateWithFlags fakecuda_graph_instantiate
+#define cuGraphExecDestroy fakecuda_graph_exec_destroy
+#define cuGraphDestroy fakecuda_graph_destroy
 #include "../../../gpu/cuda/testdata/fakecuda.c"
 #undef cuStreamQuery
 #undef cuGraphLaunch
+#undef cuGraphInstantiateWithFlags
+#undef cuGraphExecDestroy
+#undef cuGraphDestroy
 
 #include <errno.h>
 #include <limits.h>
@@ -46,6 +54,9 @@ struct group {
 
 struct comm {
 	int magic, fd, rank, dev, async, used;
+	int ctas;     /* 0: by size */
+	int captured; /* it was recorded with, which the real one pays for ever after; 2: and was used otherwise since */
+	int graphs;   /* that hold work of it */
 	struct group *pending;
 };
 
@@ -153,14 +164,101 @@ int cuStreamQuery(struct stream *s) {
 	return rc;
 }
 
+/* ---- graphs --------------------------------------------------------------------------------------------------- */
+
+static struct group *group_of(const struct op *op) {
+	return op->kind == NCCL_GROUP ? (struct group *)op->args[0] : NULL;
+}
+
+/* Notes that a graph with these operations comes or goes. */
+static void hold(const struct graph *g, int by) {
+	for (int i = 0; i < g->n; i++)
+		if (group_of(&g->ops[i]))
+			group_of(&g->ops[i])->comm->graphs += by;
+}
+
+int cuGraphInstantiateWithFlags(struct graph **exec, const struct graph *g, unsigned long long flags) {
+	int rc = fakecuda_graph_instantiate(exec, g, flags);
+	if (!rc)
+		hold(*exec, 1);
+	return rc;
+}
+
+int cuGraphExecDestroy(struct graph *exec) {
+	hold(exec, -1);
+	return fakecuda_graph_exec_destroy(exec);
+}
+
+int cuGraphDestroy(struct graph *g) {
+	hold(g, -1);
+	return fakecuda_graph_destroy(g);
+}
+
 int cuGraphLaunch(const struct graph *exec, struct stream *s) {
 	NEED_CONTEXT;
 	int rc = 0;
 	for (int i = 0; i < exec->n && !rc; i++)
-		rc = exec->ops[i].kind == NCCL_GROUP ? submit_group((struct group *)exec->ops[i].args[0])
-						     : run(s, &exec->ops[i]);
+		rc = group_of(&exec->ops[i]) ? submit_group(group_of(&exec->ops[i])) : run(s, &exec->ops[i]);
 	return rc;
 }
+
+/* A graph's nodes are its operations and, as NCCL makes some, the record of an event. */
+static struct op event_record = {.kind = -1};
+
+#ifndef OMIT_cuGraphGetNodes
+int cuGraphGetNodes(struct graph *g, struct op **nodes, size_t *n) {
+	FAIL_IF_ASKED;
+	if (nodes && *n < (size_t)g->n + 1)
+		return 1;
+	*n = (size_t)g->n + 1;
+	for (int i = 0; i < g->n && nodes; i++)
+		nodes[i] = &g->ops[i];
+	if (nodes)
+		nodes[g->n] = &event_record;
+	return 0;
+}
+#endif
+
+int cuGraphNodeGetType(const struct op *node, int *type) {
+	FAIL_IF_ASKED;
+	*type = node == &event_record ? 7 : node->kind == MEMCPY ? 1 : 0;
+	return 0;
+}
+
+/* As internal/transport/nccl/graph.h has it. */
+struct kernel_params {
+	const char *function;
+	unsigned grid[3], block[3], shared;
+	void **params, **extra;
+	const char *kernel;
+	void *context;
+};
+
+static const char send_recv[] = "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE";
+
+/* Two blocks for short messages, sixteen for long ones, or what was asked for. */
+int cuGraphKernelNodeGetParams_v2(const struct op *node, struct kernel_params *p) {
+	FAIL_IF_ASKED;
+	const struct group *g = group_of(node);
+	if (!g)
+		return 1;
+	unsigned ctas = g->calls[0].n > 65536 ? 16 : 2;
+	*p = (struct kernel_params){.grid = {g->comm->ctas ? (unsigned)g->comm->ctas : ctas, 1, 1}, .block = {512, 1, 1}};
+	*(number("FAKE_NCCL_BY_KERNEL", 0) ? &p->kernel : &p->function) = send_recv;
+	return 0;
+}
+
+#ifndef OMIT_NAMES
+int cuFuncGetName(const char **name, const char *function) {
+	*name = function;
+	return function == send_recv ? 0 : 400;
+}
+
+int cuKernelGetName(const char **name, const char *kernel) {
+	*name = kernel;
+	return kernel == send_recv ? 0 : 400;
+}
+#endif
 
 /* ---- NCCL ----------------------------------------------------------------------------------------------------- */
 
@@ -237,9 +335,12 @@ int ncclCommInitRankConfig(struct comm **out, int ranks, struct id id, int rank,
 	if (!current)
 		return 1;
 	struct comm *c = comms;
-	while (c->used)
+	while (c < comms + MAX_COMMS && c->used)
 		c++;
+	if (c - comms >= number("FAKE_NCCL_COMMS", MAX_COMMS))
+		return 1;
 	*c = (struct comm){.magic = MAGIC, .rank = rank, .dev = (int)(current - CTX_MAGIC), .fd = meet(&id, rank)};
+	c->ctas = f->max == INT_MIN ? 0 : f->max;
 	int theirs = -1;
 	if (c->fd < 0 || write(c->fd, &c->dev, sizeof c->dev) < 0 ||
 	    recv(c->fd, &theirs, sizeof theirs, MSG_WAITALL) < 0)
@@ -269,7 +370,7 @@ int ncclCommDestroy(struct comm *c) {
 	NCCL_FAIL_IF_ASKED;
 	if (c->magic != MAGIC || c->pending)
 		return 4;
-	if (live[EXECS])
+	if (c->graphs)
 		hang();
 	note("rank %d destroy\n", c->rank);
 	return gone(c);
@@ -303,10 +404,16 @@ int ncclGroupEnd(void) {
 		return failing(__func__);
 	open_group = NULL;
 	if (!g->stream->capture) {
+		if (g->comm->captured == 1)
+			note("rank %d goes on after a capture\n", g->comm->rank);
+		if (g->comm->captured)
+			g->comm->captured = 2;
 		int rc = submit_group(g);
 		free(g);
 		return rc ? rc : failing(__func__);
 	}
+	g->comm->captured = 1;
+	g->comm->graphs++;
 	struct op op = {.kind = NCCL_GROUP, .args = {(uintptr_t)g}};
 	return submit(g->stream, &op) ? 1 : 0;
 }
