@@ -6,7 +6,12 @@
 //
 // A device copies by one of four engines: "ce", the copy engine; "sm", loads and stores of all SMs; "bulk", the bulk
 // copy engine of sm_90 and newer; "proxy", a kernel that stays on the GPU and takes its orders from host memory, with
-// no launch per copy. "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks.
+// no launch per copy. "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks. "ce:N" cuts a copy of 2 MiB and more
+// into pieces for up to N streams.
+//
+// Memory goes to other processes by one of three kinds of handle: "legacy", 64 bytes for memory of cuMemAlloc;
+// "vmm-fd", a file descriptor for memory of cuMemCreate; "fabric", 64 bytes for the same, which other nodes can open
+// too, and which takes an IMEX channel.
 package cuda
 
 /*

@@ -12,7 +12,8 @@ var (
 	_ gpu.Driver  = (*Driver)(nil)
 	_ gpu.Device  = (*Device)(nil)
 	_ gpu.Monitor = (*Device)(nil)
-	_ gpu.Buffer  = (*Memory)(nil)
+	_ gpu.Buffer  = (*Buffer)(nil)
+	_ gpu.Memory  = (*Memory)(nil)
 	_ gpu.Engine  = (*Engine)(nil)
 )
 
@@ -31,18 +32,20 @@ func TestModuleVersion(t *testing.T) {
 func TestParseEngine(t *testing.T) {
 	known := []string{"ce", "sm", "bulk", "proxy"}
 	for name, want := range map[string]string{
-		"": "ce 0", "auto": "ce 0", "ce": "ce 0", "sm": "sm 0", "sm:8": "sm 8", "bulk:132": "bulk 132", "proxy:16": "proxy 16",
+		"": "ce 0", "auto": "ce 0", "ce": "ce 0", "ce:1": "ce 0", "ce:2": "ce 2", "ce:8": "ce 8", "sm": "sm 0", "sm:8": "sm 8", "bulk:132": "bulk 132", "proxy:16": "proxy 16",
 	} {
 		base, limit, err := parseEngine(name, known)
 		if got := fmt.Sprint(base, " ", limit); err != nil || got != want {
 			t.Errorf("parseEngine(%q) = %s, %v; want %s", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"warp", "proxy:", "sm:", "sm:0", "sm:-1", "sm:x", "sm:65536", "ce:4", ":4", "SM"} {
+	for _, name := range []string{"warp", "proxy:", "sm:", "sm:0", "sm:-1", "sm:x", "sm:65536", "ce:0", "ce:9", "ce:x", ":4", "SM"} {
 		if _, _, err := parseEngine(name, known); !errors.Is(err, gpu.ErrUnsupported) {
 			t.Errorf("parseEngine(%q): %v", name, err)
 		}
 	}
+	_, _, err := parseEngine("ce:9", known)
+	reports(t, err, "ce:9", "after ce is of streams, 1 to 8", "of thread blocks, like sm:8")
 	if _, _, err := parseEngine("bulk", known[:2]); !errors.Is(err, gpu.ErrUnsupported) {
 		t.Errorf("bulk where there is none: %v", err)
 	}

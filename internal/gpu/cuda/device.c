@@ -27,8 +27,14 @@ static int attribute(struct cuda_device *d, int attr, int *value, struct p2p_err
 	return cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(value, attr, d->dev));
 }
 
+/* Whether the device has what the attribute asks for. That an old driver does not know it is an answer too. */
+static int has(const struct cuda_device *d, int attr) {
+	int value = 0;
+	return cuDeviceGetAttribute(&value, attr, d->dev) == CUDA_OK && value;
+}
+
 static int open_context(struct cuda_device *d, int ordinal, struct p2p_error *e) {
-	int rc, vmm = 0, fd = 0;
+	int rc;
 	if ((rc = cuda_ok(e, "cuDeviceGet", cuDeviceGet(&d->dev, ordinal))))
 		return rc;
 	int native = cuDevicePrimaryCtxSetFlags_v2(d->dev, CUDA_CTX_SPIN);
@@ -38,9 +44,10 @@ static int open_context(struct cuda_device *d, int ordinal, struct p2p_error *e)
 		return rc;
 	if ((rc = cuda_device_bind(d, e)) || (rc = attribute(d, CUDA_ATTR_SMS, &d->sms, e)))
 		return rc;
-	/* Old drivers do not know these two attributes, which is an answer too. */
-	d->vmm = cuda_functions.cuMemCreate && cuDeviceGetAttribute(&vmm, CUDA_ATTR_VMM, d->dev) == CUDA_OK &&
-		 cuDeviceGetAttribute(&fd, CUDA_ATTR_VMM_FD, d->dev) == CUDA_OK && vmm && fd;
+	int vmm = cuda_functions.cuMemCreate && has(d, CUDA_ATTR_VMM);
+	d->vmm = vmm && has(d, CUDA_ATTR_VMM_FD);
+	d->fabric = vmm && has(d, CUDA_ATTR_VMM_FABRIC);
+	d->registered = has(d, CUDA_ATTR_REGISTERED);
 	return P2P_OK;
 }
 

@@ -3,7 +3,6 @@ package cuda
 /*
 #include <stdlib.h>
 #include "engine.h"
-#include "memory.h"
 */
 import "C"
 
@@ -30,7 +29,9 @@ type Device struct {
 
 	mu    sync.Mutex
 	c     *C.struct_cuda_device // nil once closed
-	parts []io.Closer           // open buffers and engines, oldest first
+	parts []io.Closer           // open buffers, memories and engines, oldest first
+
+	fabric handleTrial
 }
 
 func openDevice(info gpu.Info) (*Device, error) {
@@ -84,16 +85,7 @@ func (d *Device) Free() (uint64, error) {
 	return uint64(free), failure("free memory", &e)
 }
 
-// Handles lists what Alloc can make exportable: legacy handles, and file descriptors where the driver has them.
-func (d *Device) Handles() []gpu.HandleKind {
-	kinds := []gpu.HandleKind{gpu.HandleLegacy}
-	if d.c != nil && d.c.vmm != 0 {
-		kinds = append(kinds, gpu.HandleVMM)
-	}
-	return kinds
-}
-
-// keep notes an open buffer or engine; drop forgets it and reports whether it was noted.
+// keep notes an open buffer, memory or engine; drop forgets it and reports whether it was noted.
 func (d *Device) keep(part io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,8 +103,8 @@ func (d *Device) drop(part io.Closer) bool {
 	return true
 }
 
-// Close releases the device, and before it whatever buffers and engines are still open, the youngest first. A second
-// Close does nothing.
+// Close releases the device, and before it whatever buffers, memories and engines are still open, the youngest first.
+// A second Close does nothing.
 func (d *Device) Close() error {
 	if d.c == nil {
 		return nil

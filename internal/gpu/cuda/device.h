@@ -18,7 +18,9 @@ int cuda_device_info(int ordinal, struct cuda_info *info, struct p2p_error *e);
 struct cuda_device {
 	int dev;
 	int sms;
-	int vmm; /* 1: memory can be shared as a file descriptor */
+	int vmm;        /* 1: memory can be shared as a file descriptor */
+	int fabric;     /* 1: memory can be shared by fabric handles; whether this process may, only a trial tells */
+	int registered; /* 1: kernels and copies take the CPU's address of pinned memory */
 	void *ctx;
 	void *module;
 	void *fill, *check, *copy, *proxy, *bulk; /* kernels; bulk is NULL where the image has none */

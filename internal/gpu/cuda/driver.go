@@ -151,6 +151,22 @@ func (d *Driver) forget(dev *Device) {
 	d.open = slices.DeleteFunc(d.open, func(x *Device) bool { return x == dev })
 }
 
+// peers reports whether a's kernels and copy engines reach b's memory; both as this process sees them.
+func peers(a, b gpu.Info) bool {
+	var can C.int
+	return C.cuDeviceCanAccessPeer(&can, C.int(a.Index), C.int(b.Index)) == C.CUDA_OK && can != 0
+}
+
+// Reaches reports whether this GPU's engines can read and write that GPU's memory directly; false for one that this
+// process does not see.
+func (d *Device) Reaches(other gpu.Info) bool {
+	if d.info.Same(other) {
+		return true
+	}
+	there, err := New().find(other.UUID)
+	return err == nil && other.Kind == d.info.Kind && peers(d.info, there)
+}
+
 // Link describes the way between two GPUs; what cannot be found out is missing from it.
 func (d *Driver) Link(a, b gpu.Info) gpu.Link {
 	if a.Same(b) {
@@ -167,8 +183,7 @@ func (d *Driver) Link(a, b gpu.Info) gpu.Link {
 		l.Detail = err.Error()
 		return l
 	}
-	var can C.int
-	l.Peer = C.cuDeviceCanAccessPeer(&can, C.int(here.Index), C.int(there.Index)) == C.CUDA_OK && can != 0
+	l.Peer = peers(here, there)
 	count, detail := nvlinks(here, there)
 	if count > 0 {
 		l.Type, l.Count = "NVLink", count

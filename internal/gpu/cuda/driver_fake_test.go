@@ -16,11 +16,11 @@ func TestFakeRunsHardwareTests(t *testing.T) {
 	if os.Getenv("P2PBENCH_LIBCUDA") != "" {
 		t.Skip("already on another driver")
 	}
-	for _, arch := range []string{"8", "9"} {
+	for arch, more := range map[string][]string{"8": nil, "9": {"FAKE_FABRIC=yes", "FAKE_IPC_COUNTS=1"}} {
 		t.Run("sm_"+arch+"0", func(t *testing.T) {
 			cuda, nvml := buildFake(t, "fakecuda", nil), buildFake(t, "fakenvml", nil)
-			out := rerun(t, "^TestHW", "P2PBENCH_REQUIRE=cuda", "P2PBENCH_LIBCUDA="+cuda, "P2PBENCH_LIBNVML="+nvml,
-				"FAKE_ARCH="+arch, "FAKE_COUNTERS=none")
+			out := rerun(t, "^TestHW", append(more, "P2PBENCH_REQUIRE=cuda", "P2PBENCH_LIBCUDA="+cuda, "P2PBENCH_LIBNVML="+nvml,
+				"FAKE_ARCH="+arch, "FAKE_COUNTERS=none")...)
 			if n := strings.Count(out, "--- PASS: TestHW"); n < 10 {
 				t.Errorf("only %d tests passed:\n%s", n, out)
 			}

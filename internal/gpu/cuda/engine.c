@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include "proxy.h"
+#include "streams.h"
 #include <stdlib.h>
 
 /* Shapes of the launches; a copy's grid grows with its size, since a small one pays for every block. */
@@ -38,11 +39,12 @@ struct engine {
 	struct p2p_engine table; /* first: the table's address is the engine's */
 	struct cuda_device *device;
 	int kind;
-	unsigned max_ctas;
-	void *stream;
-	void *recorded;           /* the executable graph, NULL if nothing was recorded */
-	struct cuda_proxy *proxy; /* NULL for other kinds */
-	int filling;              /* proxy: work on the stream that was not waited for */
+	unsigned limit; /* of thread blocks, 0: none; ce: the number of streams */
+	struct cuda_streams streams;
+	void *recorded;            /* the executable graph, NULL if nothing was recorded */
+	struct cuda_proxy *proxy;  /* NULL for other kinds */
+	int filling;               /* proxy: work on the stream that was not waited for */
+	uint64_t marks[P2P_MARKS]; /* proxy: number of the last copy before the mark */
 	uint64_t scratch;
 	struct host_page *host;
 	struct p2p_ctx own; /* for waits whose caller has no context */
@@ -51,6 +53,9 @@ struct engine {
 
 static int engine_bind(void *self, struct p2p_error *e) { return cuda_device_bind(((struct engine *)self)->device, e); }
 
+/* Everything but the copies of some engines runs there. */
+static void *main_stream(const struct engine *g) { return g->streams.stream[0]; }
+
 static unsigned grid(size_t n, size_t per_cta, unsigned most) {
 	size_t ctas = n / per_cta + (n % per_cta != 0);
 	return ctas < 1 ? 1 : ctas > most ? most : (unsigned)ctas;
@@ -58,7 +63,8 @@ static unsigned grid(size_t n, size_t per_cta, unsigned most) {
 
 static int launch(struct engine *g, const char *what, void *kernel, unsigned ctas, unsigned threads, unsigned shared,
 		  void **params, struct p2p_error *e) {
-	return cuda_ok(e, what, cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, shared, g->stream, params, NULL));
+	return cuda_ok(e, what,
+		       cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, shared, main_stream(g), params, NULL));
 }
 
 /* ---- copy ----------------------------------------------------------------------------------------------------- */
@@ -67,12 +73,12 @@ static int copy_ce(void *self, void *dst, const void *src, size_t n, struct p2p_
 	struct engine *g = self;
 	if (n == 0)
 		return P2P_OK;
-	return cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)dst, (uintptr_t)src, n, g->stream));
+	return cuda_streams_copy(&g->streams, dst, src, n, e);
 }
 
 static int copy_sm(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct engine *g = self;
-	unsigned most = g->max_ctas ? g->max_ctas : (unsigned)g->device->sms;
+	unsigned most = g->limit ? g->limit : (unsigned)g->device->sms;
 	uint64_t to = (uintptr_t)dst, from = (uintptr_t)src, bytes = n;
 	void *params[] = {&to, &from, &bytes};
 	if (n == 0)
@@ -83,7 +89,7 @@ static int copy_sm(void *self, void *dst, const void *src, size_t n, struct p2p_
 /* Bulk copies move whole multiples of 16 bytes: addresses that differ modulo 16 are left to loads and stores. */
 static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct engine *g = self;
-	unsigned most = g->max_ctas ? g->max_ctas : BULK_CTAS;
+	unsigned most = g->limit ? g->limit : BULK_CTAS;
 	uint64_t to = (uintptr_t)dst, from = (uintptr_t)src, bytes = n;
 	void *params[] = {&to, &from, &bytes};
 	if (n == 0)
@@ -99,7 +105,7 @@ static int engine_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e)
 	struct engine *g = self;
 	struct p2p_wait w = {0, 0, 0};
 	int fast = c->yield ? 0 : FAST_POLLS, native;
-	while ((native = cuStreamQuery(g->stream)) == CUDA_NOT_READY) {
+	while ((native = cuda_streams_query(&g->streams)) == CUDA_NOT_READY) {
 		if (fast-- > 0)
 			continue;
 		fast = 0;
@@ -126,12 +132,15 @@ static int engine_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, u
 	void *params[] = {&at, &bytes, &key, &step};
 	if (n == 0)
 		return P2P_OK;
+	int rc = cuda_streams_barrier(&g->streams, e);
+	if (rc)
+		return rc;
 	return launch(g, "cuLaunchKernel p2p_fill", g->device->fill, payload_grid(g, n), SM_THREADS, 0, params, e);
 }
 
 static int read_back(struct engine *g, const struct p2p_ctx *c, void *to, uint64_t from, size_t n,
 		     struct p2p_error *e) {
-	int rc = cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)to, from, n, g->stream));
+	int rc = cuda_ok(e, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)to, from, n, main_stream(g)));
 	return rc ? rc : engine_wait(g, c, e);
 }
 
@@ -144,8 +153,10 @@ static int engine_check(void *self, const struct p2p_ctx *c, const void *p, size
 	memset(m, 0, sizeof *m);
 	if (n == 0)
 		return P2P_OK;
+	if ((rc = cuda_streams_barrier(&g->streams, e)))
+		return rc;
 	rc = cuda_ok(e, "cuMemcpyAsync",
-		     cuMemcpyAsync(found, (uintptr_t)&g->host->start, sizeof(struct found), g->stream));
+		     cuMemcpyAsync(found, (uintptr_t)&g->host->start, sizeof(struct found), main_stream(g)));
 	if (rc ||
 	    (rc = launch(g, "cuLaunchKernel p2p_check", g->device->check, payload_grid(g, n), SM_THREADS, 0, params,
 			 e)) ||
@@ -169,15 +180,19 @@ static int engine_check(void *self, const struct p2p_ctx *c, const void *p, size
  * for the other, which costs nothing where it is already done.
  */
 
+/* Waits for fills. */
+static int filled(struct engine *g, struct p2p_error *e) {
+	if (!g->filling)
+		return P2P_OK;
+	int rc = engine_wait(g, &g->own, e);
+	g->filling = rc != P2P_OK;
+	return rc;
+}
+
 static int copy_proxy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct engine *g = self;
-	if (g->filling) {
-		int rc = engine_wait(g, &g->own, e);
-		if (rc)
-			return rc;
-		g->filling = 0;
-	}
-	return cuda_proxy_copy(g->proxy, dst, src, n, e);
+	int rc = filled(g, e);
+	return rc ? rc : cuda_proxy_copy(g->proxy, dst, src, n, e);
 }
 
 static int wait_proxy(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
@@ -211,7 +226,11 @@ static int check_proxy(void *self, const struct p2p_ctx *c, const void *p, size_
 
 static int record_begin(void *self, struct p2p_error *e) {
 	struct engine *g = self;
-	return cuda_ok(e, "cuStreamBeginCapture_v2", cuStreamBeginCapture_v2(g->stream, CUDA_CAPTURE_THREAD_LOCAL));
+	int rc = cuda_streams_barrier(&g->streams, e);
+	if (rc)
+		return rc;
+	return cuda_ok(e, "cuStreamBeginCapture_v2",
+		       cuStreamBeginCapture_v2(main_stream(g), CUDA_CAPTURE_THREAD_LOCAL));
 }
 
 static int forget(struct engine *g, struct p2p_error *e) {
@@ -220,15 +239,22 @@ static int forget(struct engine *g, struct p2p_error *e) {
 	return old ? cuda_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old)) : P2P_OK;
 }
 
+/* Ends the recording, also one that failed. */
+static int end_capture(struct engine *g, void **graph, struct p2p_error *e) {
+	struct p2p_error later;
+	int rc = cuda_streams_barrier(&g->streams, e);
+	int last = cuda_ok(rc ? &later : e, "cuStreamEndCapture", cuStreamEndCapture(main_stream(g), graph));
+	return rc ? rc : last;
+}
+
 static int record_end(void *self, struct p2p_error *e) {
 	struct engine *g = self;
 	void *graph = NULL, *exec = NULL;
 	struct p2p_error later;
-	int rc = cuda_ok(e, "cuStreamEndCapture", cuStreamEndCapture(g->stream, &graph));
-	if (rc)
-		return rc;
-	rc = cuda_ok(e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&exec, graph, 0));
-	int last = cuda_ok(rc ? &later : e, "cuGraphDestroy", cuGraphDestroy(graph));
+	int rc = end_capture(g, &graph, e);
+	if (rc == P2P_OK)
+		rc = cuda_ok(e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&exec, graph, 0));
+	int last = graph ? cuda_ok(rc ? &later : e, "cuGraphDestroy", cuGraphDestroy(graph)) : P2P_OK;
 	if (rc)
 		return rc;
 	rc = forget(g, e);
@@ -240,7 +266,35 @@ static int launch_recorded(void *self, struct p2p_error *e) {
 	struct engine *g = self;
 	if (!g->recorded)
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "launch: nothing was recorded");
-	return cuda_ok(e, "cuGraphLaunch", cuGraphLaunch(g->recorded, g->stream));
+	int rc = cuda_streams_barrier(&g->streams, e);
+	return rc ? rc : cuda_ok(e, "cuGraphLaunch", cuGraphLaunch(g->recorded, main_stream(g)));
+}
+
+/* ---- marks ---------------------------------------------------------------------------------------------------- */
+
+static int mark(void *self, uint32_t i, struct p2p_error *e) {
+	return cuda_streams_mark(&((struct engine *)self)->streams, i, e);
+}
+
+static int reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
+	return cuda_streams_reached(&((struct engine *)self)->streams, i, yes, e);
+}
+
+/* Copies are counted, fills are not: they are waited for. */
+static int mark_proxy(void *self, uint32_t i, struct p2p_error *e) {
+	struct engine *g = self;
+	if (i >= P2P_MARKS)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "mark: no such number");
+	g->marks[i] = cuda_proxy_started(g->proxy);
+	return filled(g, e);
+}
+
+static int reached_proxy(void *self, uint32_t i, int *yes, struct p2p_error *e) {
+	struct engine *g = self;
+	*yes = 0;
+	if (i >= P2P_MARKS)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "reached: no such number");
+	return cuda_proxy_reached(g->proxy, g->marks[i], yes, e);
 }
 
 /* ---- open and close ------------------------------------------------------------------------------------------- */
@@ -264,6 +318,8 @@ static void set_table(struct engine *g) {
 		.record_begin = record_begin,
 		.record_end = record_end,
 		.launch = launch_recorded,
+		.mark = mark,
+		.reached = reached,
 	};
 	if (g->kind == CUDA_ENGINE_PROXY) {
 		g->table.wait = wait_proxy;
@@ -272,26 +328,29 @@ static void set_table(struct engine *g) {
 		g->table.record_begin = NULL;
 		g->table.record_end = NULL;
 		g->table.launch = NULL;
+		g->table.mark = mark_proxy;
+		g->table.reached = reached_proxy;
 	}
 	g->own.progress = &g->own_progress;
 	g->own.timeout_ns = OWN_TIMEOUT_NS;
 }
 
 static int allocate(struct engine *g, struct p2p_error *e) {
+	unsigned streams = g->kind == CUDA_ENGINE_CE && g->limit ? g->limit : 1;
 	int rc = engine_bind(g, e);
-	if (rc || (rc = cuda_ok(e, "cuStreamCreate", cuStreamCreate(&g->stream, CUDA_STREAM_NON_BLOCKING))) ||
+	if (rc || (rc = cuda_streams_open(&g->streams, streams, e)) ||
 	    (rc = cuda_ok(e, "cuMemAlloc_v2", cuMemAlloc_v2(&g->scratch, SCRATCH_BYTES))))
 		return rc;
-	g->table.stream = g->stream;
 	void *host;
 	if ((rc = cuda_ok(e, "cuMemHostAlloc", cuMemHostAlloc(&host, sizeof *g->host, 0))))
 		return rc;
 	g->host = host;
 	g->host->start = (struct found){0, UINT64_MAX};
-	if (g->kind != CUDA_ENGINE_PROXY)
-		return P2P_OK;
-	g->table.stream = NULL; /* the copies do not run there */
-	return cuda_proxy_open(g->device, g->max_ctas, &g->own, &g->proxy, e);
+	if (g->kind == CUDA_ENGINE_PROXY) /* no stream in the table: its copies run elsewhere */
+		return cuda_proxy_open(g->device, g->limit, &g->own, &g->proxy, e);
+	if (streams == 1)
+		g->table.stream = main_stream(g);
+	return P2P_OK;
 }
 
 /* Moves a few bytes to an address `skew` bytes off and looks at them. */
@@ -313,14 +372,14 @@ static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
 	return P2P_ERR_CORRUPT;
 }
 
-int cuda_engine_open(struct cuda_device *d, int kind, unsigned max_ctas, struct p2p_engine **out, struct p2p_error *e) {
+int cuda_engine_open(struct cuda_device *d, int kind, unsigned limit, struct p2p_engine **out, struct p2p_error *e) {
 	struct engine *g = calloc(1, sizeof *g);
 	struct p2p_error ignored;
 	if (!g)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	g->device = d;
 	g->kind = kind;
-	g->max_ctas = max_ctas;
+	g->limit = limit;
 	set_table(g);
 	int rc = allocate(g, e);
 	if (!rc)
@@ -351,9 +410,9 @@ static void closing(int *rc, struct p2p_error *e, const char *what, int native) 
 int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
 	struct engine *g = (struct engine *)table;
 	struct p2p_error later;
-	int rc = engine_bind(g, e);
+	int rc = engine_bind(g, e), last;
 	if (g->proxy) {
-		int last = cuda_proxy_close(g->proxy, rc ? &later : e);
+		last = cuda_proxy_close(g->proxy, rc ? &later : e);
 		rc = rc ? rc : last;
 		/* Where the kernel does not leave, the rest would wait for it. */
 		if (last == P2P_ERR_TIMEOUT)
@@ -361,8 +420,8 @@ int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
 	}
 	if (g->recorded)
 		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(g->recorded));
-	if (g->stream)
-		closing(&rc, e, "cuStreamDestroy_v2", cuStreamDestroy_v2(g->stream));
+	last = cuda_streams_close(&g->streams, rc ? &later : e);
+	rc = rc ? rc : last;
 	if (g->scratch)
 		closing(&rc, e, "cuMemFree_v2", cuMemFree_v2(g->scratch));
 	if (g->host)

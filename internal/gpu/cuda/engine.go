@@ -2,11 +2,11 @@ package cuda
 
 /*
 #include "engine.h"
+#include "streams.h"
 */
 import "C"
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/kernel"
 )
 
-// Engine is one way of copying on a GPU, with a stream of its own.
+// Engine is one way of copying on a GPU, with streams of its own.
 type Engine struct {
 	dev   *Device
 	name  string
@@ -28,7 +28,8 @@ var engineKinds = map[string]C.int{
 	"ce": C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK, "proxy": C.CUDA_ENGINE_PROXY,
 }
 
-// Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks.
+// Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks, and the
+// copy engine by "ce:N", with N streams.
 func (d *Device) Engines() []string { return enginesOf(d.image) }
 
 // Accepts tells whether the GPU has an engine and a kind of handle; see gpu.Driver.
@@ -40,9 +41,8 @@ func (*Driver) Accepts(i gpu.Info, engine string, handle gpu.HandleKind) error {
 	if _, _, err := parseEngine(engine, enginesOf(image)); err != nil {
 		return err
 	}
-	known := []gpu.HandleKind{gpu.HandleLegacy, gpu.HandleVMM}
-	if handle != "" && handle != gpu.HandleAuto && !slices.Contains(known, handle) {
-		return gpu.UnknownHandle("cuda", handle, known)
+	if handle != "" && handle != gpu.HandleAuto && !slices.Contains(handleKinds, handle) {
+		return gpu.UnknownHandle("cuda", handle, handleKinds)
 	}
 	return nil
 }
@@ -55,26 +55,25 @@ func enginesOf(image kernel.Image) []string {
 	return append(names, "proxy")
 }
 
-// parseEngine splits "sm:8" into the engine and its limit, 0 if there is none.
+// parseEngine splits "sm:8" into the engine and its limit, 0 if there is none. One stream is what "ce" has.
 func parseEngine(name string, known []string) (string, uint32, error) {
 	if name == "auto" || name == "" {
 		return known[0], 0, nil
 	}
 	base, limit, limited := strings.Cut(name, ":")
-	ok := false
-	for _, k := range known {
-		ok = ok || k == base
-	}
-	if !ok {
+	if !slices.Contains(known, base) {
 		return "", 0, gpu.UnknownEngine("cuda", name, known)
 	}
 	if !limited {
 		return base, 0, nil
 	}
 	n, err := strconv.ParseUint(limit, 10, 16)
-	if err != nil || n == 0 || base == "ce" {
-		return "", 0, fmt.Errorf("cuda: engine %q: a limit is a number of thread blocks after sm, bulk or proxy, like sm:8: %w",
-			name, gpu.ErrUnsupported)
+	if err != nil || n == 0 || base == "ce" && n > C.CUDA_STREAMS {
+		return "", 0, unsupported("engine %q: the number after ce is of streams, 1 to %d, like ce:4; after sm, bulk or proxy "+
+			"it is of thread blocks, like sm:8", name, C.CUDA_STREAMS)
+	}
+	if base == "ce" && n == 1 {
+		return base, 0, nil
 	}
 	return base, uint32(n), nil
 }

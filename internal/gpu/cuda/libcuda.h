@@ -18,6 +18,7 @@ enum {
 	CUDA_NOT_READY = 600,
 	CUDA_PEER_ALREADY_ENABLED = 704,
 	CUDA_PRIMARY_CONTEXT_ACTIVE = 708,
+	CUDA_NOT_PERMITTED = 800,
 	CUDA_NOT_SUPPORTED = 801,
 };
 
@@ -26,22 +27,32 @@ enum {
 	CUDA_ATTR_SMS = 16,
 	CUDA_ATTR_MAJOR = 75,
 	CUDA_ATTR_MINOR = 76,
+	CUDA_ATTR_REGISTERED = 91, /* registered host memory has one address for CPU and GPU */
 	CUDA_ATTR_VMM = 102,
 	CUDA_ATTR_VMM_FD = 103,
+	CUDA_ATTR_VMM_FABRIC = 128,
+};
+
+/* Pointer attributes. */
+enum {
+	CUDA_POINTER_BUFFER_ID = 7, /* of the allocation around it; the process never gives it to another one */
 };
 
 /* Flags and options, under the function that takes them. */
 enum {
 	CUDA_CTX_SPIN = 1,             /* cuDevicePrimaryCtxSetFlags_v2: waits of the driver spin */
-	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc: kernels may use it, at the same address */
+	CUDA_HOST_PORTABLE = 1,        /* cuMemHostRegister_v2: pinned for every context of the process */
+	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc, cuMemHostRegister_v2: kernels may use it */
 	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access where needed */
 	CUDA_STREAM_NON_BLOCKING = 1,  /* cuStreamCreate: independent of the default stream */
+	CUDA_EVENT_NO_TIMING = 2,      /* cuEventCreate */
 	CUDA_CAPTURE_THREAD_LOCAL = 1, /* cuStreamBeginCapture_v2 */
 	CUDA_JIT_ERROR_LOG = 5,        /* cuModuleLoadDataEx */
 	CUDA_JIT_ERROR_LOG_BYTES = 6,
 	CUDA_FUNC_MAX_SHARED = 8, /* cuFuncSetAttribute: dynamic shared memory a launch may ask for */
 	CUDA_MEM_PINNED = 1,      /* cuMemCreate: the only type there is */
 	CUDA_MEM_FD = 1,          /* handle type: POSIX file descriptor */
+	CUDA_MEM_FABRIC = 8,      /* handle type: 64 bytes */
 	CUDA_MEM_DEVICE = 1,      /* location type: a device, by ordinal */
 	CUDA_MEM_READ_WRITE = 3,  /* cuMemSetAccess */
 };
@@ -50,7 +61,8 @@ struct cuda_uuid {
 	unsigned char bytes[16];
 };
 
-struct cuda_ipc_handle {
+/* A legacy handle or a fabric handle. */
+struct cuda_opaque {
 	unsigned char bytes[64];
 };
 
@@ -109,14 +121,23 @@ struct cuda_mem_access {
 	X(cuMemFree_v2, (uint64_t p), (p))                                                                             \
 	X(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))                                         \
 	X(cuMemFreeHost, (void *p), (p))                                                                               \
+	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned flags), (p, n, flags))                                    \
+	X(cuMemHostUnregister, (void *p), (p))                                                                         \
+	X(cuMemGetAddressRange_v2, (uint64_t *base, size_t *n, uint64_t p), (base, n, p))                              \
+	X(cuPointerGetAttribute, (void *value, int attr, uint64_t p), (value, attr, p))                                \
 	X(cuMemcpyAsync, (uint64_t dst, uint64_t src, size_t n, void *stream), (dst, src, n, stream))                  \
-	X(cuIpcGetMemHandle, (struct cuda_ipc_handle * h, uint64_t p), (h, p))                                         \
-	X(cuIpcOpenMemHandle_v2, (uint64_t *p, struct cuda_ipc_handle h, unsigned flags), (p, h, flags))               \
+	X(cuIpcGetMemHandle, (struct cuda_opaque * h, uint64_t p), (h, p))                                             \
+	X(cuIpcOpenMemHandle_v2, (uint64_t *p, struct cuda_opaque h, unsigned flags), (p, h, flags))                   \
 	X(cuIpcCloseMemHandle, (uint64_t p), (p))                                                                      \
 	X(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))                                            \
 	X(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority), (stream, flags, priority))        \
 	X(cuStreamQuery, (void *stream), (stream))                                                                     \
+	X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags))                      \
 	X(cuStreamDestroy_v2, (void *stream), (stream))                                                                \
+	X(cuEventCreate, (void **event, unsigned flags), (event, flags))                                               \
+	X(cuEventRecord, (void *event, void *stream), (event, stream))                                                 \
+	X(cuEventQuery, (void *event), (event))                                                                        \
+	X(cuEventDestroy_v2, (void *event), (event))                                                                   \
 	X(cuStreamBeginCapture_v2, (void *stream, int mode), (stream, mode))                                           \
 	X(cuStreamEndCapture, (void *stream, void **graph), (stream, graph))                                           \
 	X(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags), (exec, graph, flags))     \

@@ -1,34 +1,57 @@
-/* memory.h: device memory, allocated here or mapped from another process. */
+/* memory.h: pieces of memory of this process: allocated on a device, mapped from another process, or pinned. */
 #ifndef CUDA_MEMORY_H
 #define CUDA_MEMORY_H
 
 #include "device.h"
 
+/* Kinds of handle, as struct p2p_handle carries them. */
 enum {
-	CUDA_MEMORY_LEGACY = 0, /* cuMemAlloc, shared as 64 opaque bytes */
-	CUDA_MEMORY_VMM = 1,    /* cuMemCreate, shared as a file descriptor */
+	CUDA_MEMORY_LEGACY = 1, /* cuMemAlloc, shared as 64 opaque bytes */
+	CUDA_MEMORY_VMM = 2,    /* cuMemCreate, shared as a file descriptor */
+	CUDA_MEMORY_FABRIC = 3, /* cuMemCreate, shared as 64 opaque bytes, with other nodes too */
+};
+
+/* Where a piece came from. */
+enum {
+	CUDA_ALLOCATED = 0,
+	CUDA_IMPORTED = 1, /* another process allocated it */
+	CUDA_PINNED = 2,   /* CPU memory that belongs to the caller */
 };
 
 struct cuda_memory {
 	struct cuda_device *device;
 	int kind;
-	int imported;
+	int origin;
 	uint64_t addr;
 	size_t size;
-	uint64_t handle; /* VMM: the physical memory */
+	uint64_t handle; /* VMM, fabric: the physical memory */
+	uint64_t id;     /* VMM, fabric: of the allocation; the process never gives it to another one */
 };
 
-/* Allocates at least n bytes, rounded up to what the kind can share on its own. */
-int cuda_memory_alloc(struct cuda_device *d, int kind, size_t n, struct cuda_memory **out, struct p2p_error *e);
+/*
+ * Allocates at least n bytes, rounded up to what the kind can share on its own: at the address `at` where the driver
+ * can, which legacy memory never can; 0: anywhere.
+ */
+int cuda_memory_alloc(struct cuda_device *d, int kind, size_t n, uint64_t at, struct cuda_memory **out,
+		      struct p2p_error *e);
 
-/* Makes a handle: 64 bytes for legacy; for VMM a file descriptor, the caller's to close. */
-int cuda_memory_export(struct cuda_memory *m, struct cuda_ipc_handle *h, int *fd, struct p2p_error *e);
+/* Makes a handle: 64 bytes for legacy and fabric; for VMM a close-on-exec file descriptor, the caller's to close. */
+int cuda_memory_export(struct cuda_memory *m, struct cuda_opaque *h, int *fd, struct p2p_error *e);
 
 /* Maps n bytes that another process exported, as h or as fd. fd stays the caller's. */
-int cuda_memory_import(struct cuda_device *d, int kind, const struct cuda_ipc_handle *h, int fd, size_t n,
+int cuda_memory_import(struct cuda_device *d, int kind, const struct cuda_opaque *h, int fd, size_t n,
 		       struct cuda_memory **out, struct p2p_error *e);
 
-/* Frees or unmaps, and frees m, whatever fails; *e tells the first failure. */
+/* Pins n bytes of CPU memory at p, whole pages, and lets every GPU of the process use them at that address. */
+int cuda_memory_pin(struct cuda_device *d, void *p, size_t n, struct cuda_memory **out, struct p2p_error *e);
+
+/* Frees, unmaps or unpins, and frees m, whatever fails; *e tells the first failure. */
 int cuda_memory_close(struct cuda_memory *m, struct p2p_error *e);
+
+/* What allocations of that kind are a multiple of. */
+int cuda_memory_granule(struct cuda_device *d, int kind, size_t *bytes, struct p2p_error *e);
+
+/* Allocates, exports and frees the smallest piece: whether this process may share memory of that kind. */
+int cuda_memory_try(struct cuda_device *d, int kind, struct p2p_error *e);
 
 #endif

@@ -26,6 +26,7 @@ struct cuda_proxy {
 	uint64_t submitted; /* number of the last message in the ring, from 1 */
 	uint64_t seen;      /* a value that page->done has had */
 	uint64_t launches;
+	uint32_t looks; /* of cuda_proxy_reached that found a copy under way */
 };
 
 static uint64_t done(struct cuda_proxy *p) {
@@ -128,6 +129,17 @@ int cuda_proxy_copy(struct cuda_proxy *p, void *dst, const void *src, size_t n, 
 
 int cuda_proxy_wait(struct cuda_proxy *p, const struct p2p_ctx *c, struct p2p_error *e) {
 	return await(p, c, p->submitted, e);
+}
+
+uint64_t cuda_proxy_started(const struct cuda_proxy *p) { return p->submitted; }
+
+int cuda_proxy_reached(struct cuda_proxy *p, uint64_t copies, int *yes, struct p2p_error *e) {
+	*yes = done(p) >= copies;
+	if (*yes)
+		return P2P_OK;
+	if (!resident(p) && done(p) < copies)
+		return launch(p, e);
+	return ++p->looks % STEPS_PER_QUERY ? P2P_OK : examine(p, e);
 }
 
 /* Waits until the stream is empty; *native is the driver's word. */

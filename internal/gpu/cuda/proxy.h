@@ -30,6 +30,12 @@ int cuda_proxy_copy(struct cuda_proxy *p, void *dst, const void *src, size_t n, 
 /* Waits until all copies are complete, and visible to whoever sees a later release store of this thread. */
 int cuda_proxy_wait(struct cuda_proxy *p, const struct p2p_ctx *c, struct p2p_error *e);
 
+/* How many copies were started so far. */
+uint64_t cuda_proxy_started(const struct cuda_proxy *p);
+
+/* Says without waiting whether the first `copies` of them are complete, as cuda_proxy_wait means it. */
+int cuda_proxy_reached(struct cuda_proxy *p, uint64_t copies, int *yes, struct p2p_error *e);
+
 /* Sends the kernel away and waits until the GPU has ended it. Copies that were not waited for are forgotten. */
 int cuda_proxy_stop(struct cuda_proxy *p, struct p2p_error *e);
 

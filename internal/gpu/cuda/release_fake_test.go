@@ -6,7 +6,10 @@ import (
 	"runtime"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -24,11 +27,28 @@ func failing(t *testing.T, name string, code int, f func() error) error {
 	return err
 }
 
+// releasing releases what could be allocated.
+func releasing(t *testing.T, m *abi.Memory, base uintptr, err error) error {
+	if err == nil {
+		check(t, m.Release(base))
+	}
+	return err
+}
+
+// closingFD exports and closes the descriptor.
+func closingFD(t *testing.T, m *abi.Memory, base uintptr) error {
+	h, err := m.Export(base)
+	if err == nil {
+		check(t, unix.Close(h.FD))
+	}
+	return err
+}
+
 // Whatever fails is named, and nothing stays behind: fake.on looks.
 func TestFakeFailures(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
-		b := r.alloc(1 << 20)
+		b, big := r.alloc(1<<20), r.alloc(4<<20)
 		v, err := r.dev.Alloc(1<<20, gpu.HandleVMM)
 		if err != nil {
 			t.Fatal(err)
@@ -47,6 +67,32 @@ func TestFakeFailures(t *testing.T) {
 		record := func() error { return enginetest.Record(r.ce, b.Addr(), b.Addr()+512, 100, 128, 2) }
 		launch := func() error { return enginetest.Launch(r.ce, r.ctx) }
 		check(t, record())
+		legacyTable, vmmTable := r.memory(t, gpu.HandleLegacy), r.memory(t, gpu.HandleVMM)
+		legacyBase, vmmBase := alloc(t, legacyTable, 1, 0), alloc(t, vmmTable, 1, 0)
+		host := hostBytes(t, 4096)
+		openSplit := func() error { g, err := r.dev.Engine("ce:2"); return closing(g, err) }
+		openVMM := func() error { m, err := r.dev.Memory(gpu.HandleVMM); return closing(m, err) }
+		allocLegacy := func() error { base, err := legacyTable.Alloc(1, 0); return releasing(t, legacyTable, base, err) }
+		allocVMM := func() error { base, err := vmmTable.Alloc(1, 0); return releasing(t, vmmTable, base, err) }
+		rangeLegacy := func() error { _, err := legacyTable.Range(legacyBase); return err }
+		exportLegacy := func() error { _, err := legacyTable.Export(legacyBase); return err }
+		exportVMM := func() error { return closingFD(t, vmmTable, vmmBase) }
+		pin := func() error {
+			err := legacyTable.Pin(address(host), 4096)
+			if err == nil {
+				check(t, legacyTable.Unpin(address(host)))
+			}
+			return err
+		}
+		unused := func() error { _, err := vmmTable.Unused(); return err }
+		mark := func() error { return enginetest.Mark(r.ce, 0) }
+		reached := func() error { check(t, mark()); _, err := enginetest.Reached(r.ce, 0); return err }
+		cut := r.engine("ce:2")
+		fillAndCut := func() error {
+			check(t, enginetest.Wait(cut, r.ctx))
+			check(t, enginetest.Fill(cut, r.ctx, big.Addr(), 2<<20, 1))
+			return enginetest.Start(cut, []enginetest.Copy{{Dst: big.Addr(), Src: big.Addr() + 2<<20, N: 2 << 20}})
+		}
 		for _, c := range []struct {
 			function string
 			do       func() error
@@ -82,6 +128,27 @@ func TestFakeFailures(t *testing.T) {
 			{"cuStreamBeginCapture_v2", record},
 			{"cuGraphInstantiateWithFlags", record},
 			{"cuGraphLaunch", launch},
+			{"cuStreamCreate", openSplit},
+			{"cuEventCreate", openEngine},
+			{"cuEventCreate", openSplit},
+			{"cuEventRecord", mark},
+			{"cuEventQuery", reached},
+			{"cuEventRecord", fillAndCut},
+			{"cuStreamWaitEvent", fillAndCut},
+			{"cuMemGetAllocationGranularity", openVMM},
+			{"cuMemAlloc_v2", allocLegacy},
+			{"cuMemCreate", allocVMM},
+			{"cuMemMap", allocVMM},
+			{"cuMemAddressReserve", allocVMM},
+			{"cuMemSetAccess", allocVMM},
+			{"cuMemGetAddressRange_v2", rangeLegacy},
+			{"cuPointerGetAttribute", rangeLegacy},
+			{"cuIpcGetMemHandle", exportLegacy},
+			{"cuPointerGetAttribute", exportLegacy},
+			{"cuMemExportToShareableHandle", exportVMM},
+			{"cuMemHostRegister_v2", pin},
+			{"cuMemGetInfo_v2", unused},
+			{"cuCtxSetCurrent", exportVMM},
 			{"cuCtxSetCurrent", launch},
 		} {
 			err := failing(t, c.function, 2, c.do)
@@ -106,7 +173,7 @@ func TestFakeClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		var parts []interface{ Close() error }
-		for _, name := range []string{"ce", "sm:2", "bulk", "proxy:1"} {
+		for _, name := range []string{"ce", "sm:2", "bulk", "proxy:1", "ce:5"} {
 			g, err := dev.Engine(name)
 			if err != nil {
 				t.Fatal(err)
@@ -130,7 +197,7 @@ func TestFakeClose(t *testing.T) {
 		for _, p := range parts {
 			check(t, p.Close())
 		}
-		if b := parts[4].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
+		if b := parts[5].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
 			t.Error("a closed buffer has an address")
 		} else if _, err := b.Export(); err == nil {
 			t.Error("a closed buffer can be exported")
@@ -140,6 +207,7 @@ func TestFakeClose(t *testing.T) {
 			"Import": func() error { _, err := dev.Import(gpu.Handle{Kind: gpu.HandleLegacy, FD: -1}); return err },
 			"Engine": func() error { _, err := dev.Engine("ce"); return err },
 			"Free":   func() error { _, err := dev.Free(); return err },
+			"Memory": func() error { _, err := dev.Memory(gpu.HandleAuto); return err },
 		} {
 			if f() == nil {
 				t.Errorf("%s works on a closed device", what)

@@ -84,7 +84,7 @@ func (r *rig) engine(name string) *abi.Engine {
 // engines names all engines, and the limited forms of those that have one.
 func (r *rig) engines() []string {
 	names := r.dev.Engines()
-	for _, n := range names[1:] {
+	for _, n := range names {
 		names = append(names, n+":3")
 	}
 	return names

@@ -36,7 +36,7 @@ func TestHWShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("export: %v", time.Since(start))
-			runImporter(t, h)
+			runImporter(t, h, h.FD)
 			for i := range r.dev.Engines() {
 				part := uint64(i) << 20
 				r.expect(b.Addr()+uintptr(part), 1<<20-100, 100+part, "written by the other process's engine %d", i)
@@ -48,7 +48,7 @@ func TestHWShare(t *testing.T) {
 }
 
 // runImporter runs this test again in another process, with the handle. It closes the file descriptor.
-func runImporter(t *testing.T, h gpu.Handle) {
+func runImporter(t *testing.T, h any, fd int) {
 	t.Helper()
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -57,8 +57,8 @@ func runImporter(t *testing.T, h gpu.Handle) {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+name+"$", "-test.v", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), "P2PBENCH_TEST_HANDLE="+string(text))
-	if h.FD >= 0 {
-		f := os.NewFile(uintptr(h.FD), "memory")
+	if fd >= 0 {
+		f := os.NewFile(uintptr(fd), "memory")
 		defer func() { check(t, f.Close()) }()
 		cmd.ExtraFiles = []*os.File{f}
 	}

@@ -1,5 +1,5 @@
 // Package enginetest drives an engine table from Go in ways that tests and benchmarks want and that the abi package
-// does not offer: several copies before a wait, and recording.
+// does not offer: several steps before a wait, recording, and marks.
 package enginetest
 
 /*
@@ -28,6 +28,27 @@ static int scatter(struct p2p_engine *g, const uint64_t *dst, const uint64_t *sr
 	for (int i = 0; i < count && !rc; i++)
 		rc = g->copy(g->self, (void *)(uintptr_t)dst[i], (const void *)(uintptr_t)src[i], n[i], e);
 	return rc;
+}
+
+static int fill(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t p, size_t n, uint64_t key,
+		struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	return rc ? rc : g->fill(g->self, c, (void *)p, n, key, 0, e);
+}
+
+static int fire(struct p2p_engine *g, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	return rc ? rc : g->launch(g->self, e);
+}
+
+static int mark(struct p2p_engine *g, uint32_t i, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	return rc ? rc : g->mark(g->self, i, e);
+}
+
+static int reached(struct p2p_engine *g, uint32_t i, int *yes, struct p2p_error *e) {
+	int rc = g->bind(g->self, e);
+	return rc ? rc : g->reached(g->self, i, yes, e);
 }
 
 static int await(struct p2p_engine *g, const struct p2p_ctx *c, struct p2p_error *e) {
@@ -85,6 +106,41 @@ func Start(g *abi.Engine, copies []Copy) error {
 	C.scatter((*C.struct_p2p_engine)(g.Pointer()), unsafe.SliceData(dst), unsafe.SliceData(src), unsafe.SliceData(n),
 		C.int(len(copies)), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Fill starts writing a payload and does not wait for it.
+func Fill(g *abi.Engine, x *abi.Ctx, p uintptr, n, key uint64) error {
+	var e C.struct_p2p_error
+	C.fill((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), C.uintptr_t(p), C.size_t(n), C.uint64_t(key), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Fire starts what was recorded and does not wait for it.
+func Fire(g *abi.Engine) error {
+	var e C.struct_p2p_error
+	C.fire((*C.struct_p2p_engine)(g.Pointer()), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// HasStream reports whether the engine offers its stream to libraries.
+func HasStream(g *abi.Engine) bool { return (*C.struct_p2p_engine)(g.Pointer()).stream != nil }
+
+// Marks is how many marks an engine has.
+const Marks = C.P2P_MARKS
+
+// Mark sets mark i behind all that was started.
+func Mark(g *abi.Engine, i int) error {
+	var e C.struct_p2p_error
+	C.mark((*C.struct_p2p_engine)(g.Pointer()), C.uint32_t(i), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Reached says whether all before mark i is complete.
+func Reached(g *abi.Engine, i int) (bool, error) {
+	var yes C.int
+	var e C.struct_p2p_error
+	C.reached((*C.struct_p2p_engine)(g.Pointer()), C.uint32_t(i), &yes, &e)
+	return yes != 0, abi.ErrorAt(unsafe.Pointer(&e))
 }
 
 // Wait waits for what was started.

@@ -1,7 +1,7 @@
 /*
- * fakecuda.c: a driver library without a GPU. Device memory is host memory behind memfds, streams do their work at
- * once, and kernels are their C equivalents, found by name; p2p_proxy, which stays, is in fakeproxy.h. Tests build it
- * and load it through P2PBENCH_LIBCUDA.
+ * fakecuda.c: a driver library without a GPU. Device memory is host memory behind memfds; streams, events and graphs
+ * are in fakestreams.h, and p2p_proxy, which stays, is in fakeproxy.h. Tests build it and load it through
+ * P2PBENCH_LIBCUDA.
  *
  * The environment makes it fail:
  *   FAKE_DEVICES=N      number of devices, 2 if unset
@@ -12,6 +12,11 @@
  *   FAKE_HANG_BYTES=N   after a copy of N bytes the stream never ends
  *   FAKE_SPOIL_BYTES=N  a copy of N bytes gets its last byte wrong
  *   FAKE_NO_PEER=1      no device reaches another
+ *   FAKE_FABRIC=HOW     there are fabric handles: "yes", or "forbidden" to this process
+ *   FAKE_NO_REGISTERED=1 pinned memory has another address on the device
+ *   FAKE_NO_HINT=1      reserving an address of one's choice fails
+ *   FAKE_IPC_COUNTS=1   a legacy handle may be opened again while it is mapped, and is then counted
+ *   FAKE_SHUFFLE=SEED   streams get on when somebody asks, one operation of one of them at a time
  *   FAKE_LIVE=FILE      FILE holds how many things of each kind are not released, as an array of int
  * Built with -DOMIT_X the function X is missing: OMIT_cuMemAlloc_v2, OMIT_VMM.
  */
@@ -25,7 +30,7 @@
 #include "../zz_p2p.h"
 #include "fakeproxy.h"
 
-enum { MAX_BLOCKS = 256, MAX_OPS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30 };
+enum { MAX_BLOCKS = 8192, MAX_PINS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30 };
 
 /* ---- what is alive -------------------------------------------------------------------------------------------- */
 
@@ -33,14 +38,17 @@ struct block {
 	void *p;
 	size_t n;
 	int fd;
-	char kind; /* 'a' allocated, 'o' opened from another process, 'm' mapped VMM */
+	char kind; /* 'a' allocated, 'o' opened from another process */
+	int opened;
+	uint64_t id;
 };
 
 static struct block blocks[MAX_BLOCKS];
+static int used_blocks;
 static int contexts[16];
 static __thread uintptr_t current;
 
-enum { BLOCKS, CONTEXTS, STREAMS, GRAPHS, EXECS, MODULES, HOSTS, HANDLES, RANGES, RESIDENT, KINDS };
+enum { BLOCKS, CONTEXTS, STREAMS, GRAPHS, EXECS, MODULES, HOSTS, HANDLES, RANGES, RESIDENT, EVENTS, PINS, KINDS };
 static int private_live[KINDS], *live = private_live;
 
 /* Go ends a process without running destructors: the counts live in a file. */
@@ -93,31 +101,35 @@ static int number(const char *var, int otherwise) {
 		proxies_gone(__func__);                                                                                \
 	} while (0)
 
+/* The block around p. */
 static struct block *find_block(uint64_t p) {
-	for (int i = 0; i < MAX_BLOCKS; i++)
-		if (blocks[i].p && (uintptr_t)blocks[i].p == p)
+	for (int i = 0; i < used_blocks; i++)
+		if (blocks[i].p && p - (uintptr_t)blocks[i].p < blocks[i].n)
 			return &blocks[i];
 	return NULL;
 }
 
 static int add_block(int fd, size_t n, char kind, uint64_t *out) {
-	for (int i = 0; i < MAX_BLOCKS; i++)
-		if (!blocks[i].p) {
-			void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-			if (p == MAP_FAILED)
-				return 2;
-			blocks[i] = (struct block){p, n, fd, kind};
-			live[BLOCKS]++;
-			*out = (uintptr_t)p;
-			return 0;
-		}
-	return 2;
+	static uint64_t ids;
+	int i = 0;
+	while (i < used_blocks && blocks[i].p)
+		i++;
+	void *p = i < MAX_BLOCKS ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+	if (p == MAP_FAILED)
+		return 2;
+	used_blocks += i == used_blocks;
+	blocks[i] = (struct block){p, n, fd, kind, 1, ++ids};
+	live[BLOCKS]++;
+	*out = (uintptr_t)p;
+	return 0;
 }
 
 static int drop_block(uint64_t p, char kind) {
 	struct block *b = find_block(p);
-	if (!b || b->kind != kind)
+	if (!b || b->kind != kind || (uintptr_t)b->p != p)
 		return 1;
+	if (--b->opened)
+		return 0;
 	munmap(b->p, b->n);
 	close(b->fd);
 	b->p = NULL;
@@ -187,7 +199,22 @@ int cuDeviceGetPCIBusId(char *id, int n, int dev) {
 int cuDeviceGetAttribute(int *v, int attr, int dev) {
 	(void)dev;
 	FAIL_IF_ASKED;
-	*v = attr == 75 ? number("FAKE_ARCH", 9) : attr == 16 ? 4 : attr == 102 || attr == 103 ? 1 : 0;
+	switch (attr) {
+	case 16:
+		*v = 4;
+		break;
+	case 75:
+		*v = number("FAKE_ARCH", 9);
+		break;
+	case 91:
+		*v = !getenv("FAKE_NO_REGISTERED");
+		break;
+	case 128:
+		*v = getenv("FAKE_FABRIC") != NULL;
+		return number("FAKE_DRIVER", 13000) < 12030 ? 1 : 0;
+	default:
+		*v = attr == 102 || attr == 103;
+	}
 	return 0;
 }
 
@@ -274,6 +301,56 @@ int cuMemFreeHost(void *p) {
 	return 0;
 }
 
+static void *pins[MAX_PINS];
+
+static void **pin_of(void *p) {
+	for (int i = 0; i < MAX_PINS; i++)
+		if (pins[i] == p)
+			return &pins[i];
+	return NULL;
+}
+
+int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
+	NEED_IDLE_GPU;
+	if (!p || !n || (uintptr_t)p % 4096 || n % 4096 || flags != 3)
+		return 1;
+	if (pin_of(p))
+		return 712;
+	*pin_of(NULL) = p;
+	live[PINS]++;
+	return 0;
+}
+
+int cuMemHostUnregister(void *p) {
+	NEED_IDLE_GPU;
+	void **pin = pin_of(p);
+	if (!p || !pin)
+		return 713;
+	*pin = NULL;
+	live[PINS]--;
+	return 0;
+}
+
+int cuMemGetAddressRange_v2(uint64_t *base, size_t *n, uint64_t p) {
+	NEED_CONTEXT;
+	struct block *b = find_block(p);
+	if (!b)
+		return 1;
+	*base = (uintptr_t)b->p;
+	*n = b->n;
+	return 0;
+}
+
+int cuPointerGetAttribute(uint64_t *value, int attr, uint64_t p) {
+	NEED_CONTEXT;
+	struct block *b = find_block(p);
+	if (!b || attr != 7)
+		return 1;
+	*value = b->id;
+	return 0;
+}
+
+/* What the 64 bytes of a handle hold, legacy or fabric. */
 struct ipc {
 	pid_t pid;
 	int fd;
@@ -284,23 +361,47 @@ struct ipc {
 int cuIpcGetMemHandle(struct ipc *h, uint64_t p) {
 	NEED_CONTEXT;
 	struct block *b = find_block(p);
-	if (!b || b->kind != 'a')
+	if (!b || b->kind != 'a' || (uintptr_t)b->p != p)
 		return 1;
 	memset(h, 0, sizeof *h);
 	*h = (struct ipc){.pid = getpid(), .fd = b->fd, .n = b->n};
 	return 0;
 }
 
-int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc h, unsigned flags) {
+static int open_ipc(const struct ipc *h) {
 	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)h->pid, h->fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* Another mapping of the same memory. */
+static struct block *opened_before(int fd) {
+	struct stat want, have;
+	for (int i = 0; i < used_blocks; i++)
+		if (blocks[i].p && blocks[i].kind == 'o' && fstat(fd, &want) == 0 && fstat(blocks[i].fd, &have) == 0 &&
+		    want.st_dev == have.st_dev && want.st_ino == have.st_ino)
+			return &blocks[i];
+	return NULL;
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc h, unsigned flags) {
 	NEED_IDLE_GPU;
 	if (flags != 1)
 		return 1;
 	if (h.pid == getpid())
 		return 201;
-	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)h.pid, h.fd);
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	return fd < 0 ? 1 : add_block(fd, h.n, 'o', p);
+	int fd = open_ipc(&h);
+	if (fd < 0)
+		return 1;
+	struct block *b = opened_before(fd);
+	if (!b)
+		return add_block(fd, h.n, 'o', p);
+	close(fd);
+	if (!getenv("FAKE_IPC_COUNTS"))
+		return 208;
+	b->opened++;
+	*p = (uintptr_t)b->p;
+	return 0;
 }
 
 int cuIpcCloseMemHandle(uint64_t p) {
@@ -312,18 +413,29 @@ int cuIpcCloseMemHandle(uint64_t p) {
 int cuMemGetAllocationGranularity(size_t *n, const void *prop, int option) {
 	(void)prop;
 	(void)option;
+	FAIL_IF_ASKED;
 	*n = 2 << 20;
 	return 0;
+}
+
+/* A handle is a file descriptor and the type of what it can be exported as. */
+static uint64_t new_handle(int fd, int type) {
+	live[HANDLES] += fd >= 0;
+	return (uint64_t)type << 32 | (unsigned)fd;
 }
 
 /* As internal/gpu/cuda/libcuda.h has it: the fake looks at what the driver would. */
 int cuMemCreate(uint64_t *h, size_t n, const int *prop, unsigned long long flags) {
 	NEED_CONTEXT;
-	if (prop[0] != 1 || prop[1] != 1 || prop[2] != 1 || flags || n % (2 << 20))
+	const char *fabric = getenv("FAKE_FABRIC");
+	int type = prop[1];
+	if (prop[0] != 1 || (type != 1 && type != 8) || prop[2] != 1 || prop[3] != (int)(current - CTX_MAGIC) || flags ||
+	    n % (2 << 20))
 		return 1;
+	if (type == 8 && (!fabric || strcmp(fabric, "yes")))
+		return fabric ? 800 : 801;
 	int fd = new_memory(n);
-	*h = (uint64_t)fd;
-	live[HANDLES]++;
+	*h = new_handle(fd, type);
 	return fd < 0 ? 2 : 0;
 }
 
@@ -334,10 +446,23 @@ int cuMemRelease(uint64_t h) {
 
 int cuMemAddressReserve(uint64_t *p, size_t n, size_t align, uint64_t at, unsigned long long flags) {
 	NEED_CONTEXT;
-	void *r = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
+	if (align || flags || at % (2 << 20) || (at && getenv("FAKE_NO_HINT")))
+		return 1;
+	const int how = MAP_PRIVATE | MAP_ANON | MAP_NORESERVE;
+	void *r = at ? mmap((void *)(uintptr_t)at, n, PROT_NONE, how | MAP_FIXED_NOREPLACE, -1, 0) : MAP_FAILED;
+	if (r == MAP_FAILED) { /* like the driver's, a multiple of 2 MiB */
+		uint8_t *wide = mmap(NULL, n + (2 << 20), PROT_NONE, how, -1, 0);
+		if (wide == MAP_FAILED)
+			return 2;
+		size_t skip = -(uintptr_t)wide % (2 << 20);
+		if (skip)
+			munmap(wide, skip);
+		munmap(wide + skip + n, (2 << 20) - skip);
+		r = wide + skip;
+	}
 	*p = (uintptr_t)r;
 	live[RANGES]++;
-	return align || at || flags || r == MAP_FAILED ? 1 : 0;
+	return 0;
 }
 
 int cuMemAddressFree(uint64_t p, size_t n) {
@@ -355,6 +480,7 @@ int cuMemMap(uint64_t p, size_t n, size_t offset, uint64_t h, unsigned long long
 }
 
 int cuMemUnmap(uint64_t p, size_t n) {
+	FAIL_IF_ASKED;
 	void *m = mmap((void *)(uintptr_t)p, n, PROT_NONE, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0);
 	return m == MAP_FAILED ? 1 : 0;
 }
@@ -366,238 +492,24 @@ int cuMemSetAccess(uint64_t p, size_t n, const int *desc, size_t count) {
 	return mprotect((void *)(uintptr_t)p, n, PROT_READ | PROT_WRITE) ? 1 : 0;
 }
 
-int cuMemExportToShareableHandle(int *fd, uint64_t h, int type, unsigned long long flags) {
+int cuMemExportToShareableHandle(void *out, uint64_t h, int type, unsigned long long flags) {
+	struct stat s;
 	NEED_CONTEXT;
-	*fd = dup((int)h);
-	return type != 1 || flags || *fd < 0 ? 1 : 0;
+	if (type != (int)(h >> 32) || flags || fstat((int)h, &s))
+		return 1;
+	if (type == 8)
+		*(struct ipc *)out = (struct ipc){.pid = getpid(), .fd = (int)h, .n = (size_t)s.st_size};
+	else
+		*(int *)out = dup((int)h);
+	return 0;
 }
 
-int cuMemImportFromShareableHandle(uint64_t *h, void *fd, int type) {
+int cuMemImportFromShareableHandle(uint64_t *h, void *os, int type) {
 	NEED_CONTEXT;
-	int copy = dup((int)(intptr_t)fd);
-	*h = (uint64_t)copy;
-	live[HANDLES]++;
-	return type != 1 || copy < 0 ? 1 : 0;
+	int fd = type == 1 ? dup((int)(intptr_t)os) : type == 8 ? open_ipc(os) : -1;
+	*h = new_handle(fd, type);
+	return fd < 0 ? 1 : 0;
 }
 #endif
 
-/* ---- kernels -------------------------------------------------------------------------------------------------- */
-
-static const char *const kernels[] = {"p2p_fill", "p2p_check", "p2p_copy", "p2p_copy_bulk", "p2p_proxy"};
-enum { FILL, CHECK, COPY, COPY_BULK, PROXY, MEMCPY };
-
-/* One piece of work, with its arguments as the device gets them. */
-struct op {
-	int kind;
-	uint64_t args[5];
-};
-
-struct graph {
-	int n;
-	struct op ops[MAX_OPS];
-};
-
-struct stream {
-	int hung, priority;
-	struct proxy_run proxy;
-	struct graph *capture;
-};
-
-static int covered(uint64_t o, uint64_t n, uint64_t step) {
-	return !step || o % step < P2P_SAMPLE_BYTES || o + P2P_SAMPLE_BYTES >= n;
-}
-
-static void fill(const uint64_t *a) {
-	uint8_t *p = (uint8_t *)(uintptr_t)a[0];
-	for (uint64_t o = 0; o < a[1]; o += 4) {
-		uint32_t word = p2p_payload_word(a[2], o / 4);
-		for (uint64_t i = o; i < o + 4 && i < a[1]; i++, word >>= 8)
-			if (covered(i, a[1], a[3]))
-				p[i] = (uint8_t)word;
-	}
-}
-
-static void check(const uint64_t *a) {
-	const uint8_t *p = (const uint8_t *)(uintptr_t)a[0];
-	uint64_t *found = (uint64_t *)(uintptr_t)a[4];
-	for (uint64_t o = 0; o < a[1]; o += 4) {
-		uint32_t word = p2p_payload_word(a[2], o / 4);
-		for (uint64_t i = o; i < o + 4 && i < a[1]; i++, word >>= 8)
-			if (covered(i, a[1], a[3]) && p[i] != (uint8_t)word) {
-				found[0]++;
-				found[1] = i < found[1] ? i : found[1];
-			}
-	}
-}
-
-static int run(struct stream *s, const struct op *op) {
-	const uint64_t *a = op->args;
-	if (op->kind == FILL) {
-		fill(a);
-		return 0;
-	}
-	if (op->kind == CHECK) {
-		check(a);
-		return 0;
-	}
-	if (op->kind == COPY_BULK && (a[0] ^ a[1]) % 16)
-		return 716;
-	if (is_bytes("FAKE_FAIL_BYTES", a[2]))
-		return 700;
-	memmove((void *)(uintptr_t)a[0], (const void *)(uintptr_t)a[1], a[2]);
-	if (is_bytes("FAKE_SPOIL_BYTES", a[2]))
-		((uint8_t *)(uintptr_t)a[0])[a[2] - 1] ^= 1;
-	if (is_bytes("FAKE_HANG_BYTES", a[2]))
-		s->hung = 1;
-	return 0;
-}
-
-static int submit(struct stream *s, const struct op *op) {
-	if (atomic_load(&s->proxy.alive))
-		return 999; /* would wait behind a kernel that stays */
-	if (!s->capture)
-		return run(s, op);
-	if (s->capture->n == MAX_OPS)
-		return 2;
-	s->capture->ops[s->capture->n++] = *op;
-	return 0;
-}
-
-int cuModuleLoadDataEx(const char **mod, const char *image, unsigned n, int *options, void **values) {
-	NEED_IDLE_GPU;
-	if (n != 2 || options[0] != 5 || options[1] != 6)
-		return 1;
-	if (getenv("FAKE_JIT_LOG")) {
-		snprintf(values[0], (size_t)values[1], "%s", getenv("FAKE_JIT_LOG"));
-		return 218;
-	}
-	live[MODULES]++;
-	*mod = strdup(image);
-	return 0;
-}
-
-int cuModuleUnload(char *mod) {
-	free(mod);
-	live[MODULES]--;
-	return 0;
-}
-
-int cuModuleGetFunction(uintptr_t *f, const char *mod, const char *name) {
-	char entry[64];
-	FAIL_IF_ASKED;
-	snprintf(entry, sizeof entry, ".visible .entry %s(", name);
-	for (uintptr_t i = 0; i < PROXY + 1; i++)
-		if (strcmp(name, kernels[i]) == 0 && strstr(mod, entry)) {
-			*f = i + 1;
-			return 0;
-		}
-	return 500;
-}
-
-int cuFuncSetAttribute(uintptr_t f, int attr, int value) {
-	FAIL_IF_ASKED;
-	return f == COPY_BULK + 1 && attr == 8 && value == 128 << 10 ? 0 : 1;
-}
-
-int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-		   unsigned shared, struct stream *s, uint64_t **params, void **extra) {
-	static const int counts[] = {[FILL] = 4, [CHECK] = 5, [COPY] = 3, [COPY_BULK] = 3};
-	NEED_CONTEXT;
-	struct op op = {.kind = (int)f - 1};
-	if (!gx || gy != 1 || gz != 1 || by != 1 || bz != 1 || extra)
-		return 1;
-	if (bx > (op.kind == COPY_BULK ? 32 : 512) || shared != (op.kind == COPY_BULK ? 128 << 10 : 0))
-		return 701;
-	if (op.kind == PROXY) {
-		live[RESIDENT] += 1 - proxy_join(&s->proxy);
-		return s->capture || s->priority >= 0 || gx > 2 ? 1 : proxy_launch(&s->proxy, gx, params);
-	}
-	for (int i = 0; i < counts[op.kind]; i++)
-		op.args[i] = *params[i];
-	return submit(s, &op);
-}
-
-/* ---- streams and graphs --------------------------------------------------------------------------------------- */
-
-int cuMemcpyAsync(uint64_t dst, uint64_t src, size_t n, struct stream *s) {
-	NEED_CONTEXT;
-	struct op op = {MEMCPY, {dst, src, n}};
-	return submit(s, &op);
-}
-
-int cuStreamCreate(struct stream **s, unsigned flags) {
-	NEED_CONTEXT;
-	*s = calloc(1, sizeof **s);
-	live[STREAMS]++;
-	return flags == 1 ? 0 : 1;
-}
-
-int cuStreamCreateWithPriority(struct stream **s, unsigned flags, int priority) {
-	FAIL_IF_ASKED;
-	int rc = cuStreamCreate(s, flags);
-	if (rc == 0)
-		(*s)->priority = priority;
-	return rc;
-}
-
-int cuStreamQuery(struct stream *s) {
-	NEED_CONTEXT;
-	if (s->proxy.failed)
-		return s->proxy.failed;
-	if (s->proxy.alive)
-		return 600;
-	return s->capture ? 900 : s->hung ? 600 : 0;
-}
-
-int cuStreamDestroy_v2(struct stream *s) {
-	if (s->proxy.alive)
-		return 999;
-	live[RESIDENT] -= proxy_join(&s->proxy);
-	free(s);
-	live[STREAMS]--;
-	return 0;
-}
-
-int cuStreamBeginCapture_v2(struct stream *s, int mode) {
-	NEED_CONTEXT;
-	s->capture = calloc(1, sizeof *s->capture);
-	live[GRAPHS]++;
-	return mode == 1 ? 0 : 1;
-}
-
-int cuStreamEndCapture(struct stream *s, struct graph **g) {
-	FAIL_IF_ASKED;
-	*g = s->capture;
-	s->capture = NULL;
-	return *g ? 0 : 901;
-}
-
-int cuGraphInstantiateWithFlags(struct graph **exec, const struct graph *g, unsigned long long flags) {
-	FAIL_IF_ASKED;
-	*exec = malloc(sizeof **exec);
-	**exec = *g;
-	live[EXECS]++;
-	return flags ? 1 : 0;
-}
-
-int cuGraphLaunch(const struct graph *exec, struct stream *s) {
-	NEED_CONTEXT;
-	for (int i = 0; i < exec->n; i++) {
-		int rc = run(s, &exec->ops[i]);
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-int cuGraphExecDestroy(struct graph *exec) {
-	free(exec);
-	live[EXECS]--;
-	return 0;
-}
-
-int cuGraphDestroy(struct graph *g) {
-	free(g);
-	live[GRAPHS]--;
-	return 0;
-}
+#include "fakestreams.h"

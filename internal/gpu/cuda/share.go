@@ -1,0 +1,63 @@
+package cuda
+
+/*
+#include "share.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Memory is a GPU's memory as timed loops allocate, export and map it. It knows what came through its own table only.
+type Memory struct {
+	dev   *Device
+	kind  gpu.HandleKind
+	why   string
+	table *abi.Memory // nil once closed
+}
+
+// Memory opens the GPU's memory of that kind of handle. HandleAuto means legacy.
+func (d *Device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
+	if d.c == nil {
+		return nil, errClosed
+	}
+	why := ""
+	if kind == gpu.HandleAuto {
+		kind, why = gpu.HandleLegacy, "every driver has legacy handles"
+	}
+	native, err := d.nativeKind(kind)
+	if err != nil {
+		return nil, err
+	}
+	var c *C.struct_p2p_memory
+	var e C.struct_p2p_error
+	C.cuda_share_open(d.c, native, &c, &e)
+	if err := failure(fmt.Sprintf("memory as %s", kind), &e); err != nil {
+		return nil, err
+	}
+	m := &Memory{dev: d, kind: kind, why: why, table: abi.MemoryAt(unsafe.Pointer(c))}
+	d.keep(m)
+	return m, nil
+}
+
+// Kind is the kind of handle; why is empty where it was asked for by name.
+func (m *Memory) Kind() (kind gpu.HandleKind, why string) { return m.kind, m.why }
+
+// Table is the memory for timed loops.
+func (m *Memory) Table() *abi.Memory { return m.table }
+
+// Close releases, unmaps and unpins whatever is left. A second Close does nothing.
+func (m *Memory) Close() error {
+	if !m.dev.drop(m) {
+		return nil
+	}
+	var e C.struct_p2p_error
+	C.cuda_share_close((*C.struct_p2p_memory)(m.table.Pointer()), &e)
+	m.table = nil
+	return failure("close memory as "+string(m.kind), &e)
+}
