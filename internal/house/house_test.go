@@ -45,6 +45,8 @@ var floors = []floor{
 		tests:   anyPath,
 	},
 	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
+	{path: "internal/transport/ipc/lru"},
+	{path: "internal/transport/ipc/ring"},
 	// The suite runs real devices, and ranks as the processes that they are.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
 	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
@@ -60,8 +62,9 @@ var floors = []floor{
 // cgoPackages may hold C; every other package is pure Go.
 var cgoPackages = []string{
 	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/best",
-	"internal/gpu/cuda/enginetest", // for tests
-	"internal/transport/loop", "internal/transport/ipc", "internal/transport/memcpy", "internal/transport/nccl",
+	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", // for tests
+	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
+	"internal/transport/memcpy", "internal/transport/nccl",
 }
 
 // maxLines is where a file has become several topics.

@@ -4,11 +4,14 @@
 
 struct best {
 	struct p2p_engine engine;
+	const struct p2p_ctx *ctx;
 	struct p2p_engine *of[BEST_ENGINES];
 	unsigned count;
 	unsigned mode;
 	uint8_t by_class[BEST_MODES][BEST_CLASSES];
-	uint8_t busy[BEST_ENGINES]; /* copies were started and not yet waited for */
+	/* Engines as bits. */
+	uint32_t busy;              /* something was started and not yet waited for */
+	uint32_t marked[P2P_MARKS]; /* by mark: those that were busy */
 };
 
 static int best_bind(void *self, struct p2p_error *e) {
@@ -16,31 +19,39 @@ static int best_bind(void *self, struct p2p_error *e) {
 	return b->of[0]->bind(b->of[0]->self, e);
 }
 
-static int best_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
-	struct best *b = self;
-	unsigned i = b->by_class[b->mode][p2p_best_class(n)];
-	b->busy[i] = 1;
-	return b->of[i]->copy(b->of[i]->self, dst, src, n, e);
-}
-
-static int best_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
-	struct best *b = self;
+/* Waits for those of a set that have something under way. */
+static int settle(struct best *b, uint32_t set, const struct p2p_ctx *c, struct p2p_error *e) {
 	for (unsigned i = 0; i < b->count; i++) {
-		if (!b->busy[i])
+		if (!((b->busy & set) >> i & 1))
 			continue;
 		int rc = b->of[i]->wait(b->of[i]->self, c, e);
 		if (rc)
 			return rc;
-		b->busy[i] = 0;
+		b->busy &= ~(1u << i);
 	}
 	return P2P_OK;
 }
+
+/* Copies of an engine complete in order: before a size goes another way than the one before it, that one is done. */
+static int best_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct best *b = self;
+	unsigned i = b->by_class[b->mode][p2p_best_class(n)];
+	if (b->busy & ~(1u << i)) {
+		int rc = settle(b, ~(1u << i), b->ctx, e);
+		if (rc)
+			return rc;
+	}
+	b->busy |= 1u << i;
+	return b->of[i]->copy(b->of[i]->self, dst, src, n, e);
+}
+
+static int best_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) { return settle(self, ~0u, c, e); }
 
 /* Payloads are the first engine's business. */
 static int best_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
 		     struct p2p_error *e) {
 	struct best *b = self;
-	b->busy[0] = 1;
+	b->busy |= 1;
 	return b->of[0]->fill(b->of[0]->self, c, p, n, key, step, e);
 }
 
@@ -50,16 +61,49 @@ static int best_check(void *self, const struct p2p_ctx *c, const void *p, size_t
 	return b->of[0]->check(b->of[0]->self, c, p, n, key, step, m, e);
 }
 
-struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count) {
+/* A mark of its own for each engine that is busy; one without marks was done with its copies when they returned. */
+static int best_mark(void *self, uint32_t i, struct p2p_error *e) {
+	struct best *b = self;
+	b->marked[i] = 0;
+	for (unsigned k = 0; k < b->count; k++) {
+		struct p2p_engine *g = b->of[k];
+		if (!(b->busy >> k & 1) || !g->mark)
+			continue;
+		int rc = g->mark(g->self, i, e);
+		if (rc)
+			return rc;
+		b->marked[i] |= 1u << k;
+	}
+	return P2P_OK;
+}
+
+static int best_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
+	struct best *b = self;
+	*yes = 1;
+	for (unsigned k = 0; k < b->count && *yes; k++) {
+		struct p2p_engine *g = b->of[k];
+		int rc = b->marked[i] >> k & 1 ? g->reached(g->self, i, yes, e) : P2P_OK;
+		if (rc)
+			return rc;
+	}
+	return P2P_OK;
+}
+
+struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count, const struct p2p_ctx *ctx) {
 	struct best *b = calloc(1, sizeof *b);
-	if (!b || count > BEST_ENGINES) {
+	if (!b || count < 1 || count > BEST_ENGINES) {
 		free(b);
 		return NULL;
 	}
 	b->count = count;
+	b->ctx = ctx;
 	for (unsigned i = 0; i < count; i++) {
 		b->of[i] = engines[i];
 		b->engine.async |= engines[i]->async;
+		if (engines[i]->mark) {
+			b->engine.mark = best_mark;
+			b->engine.reached = best_reached;
+		}
 	}
 	b->engine.abi = P2P_ABI;
 	b->engine.self = b;
@@ -78,36 +122,3 @@ void p2p_best_set(struct p2p_engine *g, unsigned mode, unsigned class, unsigned 
 void p2p_best_mode(struct p2p_engine *g, unsigned mode) { ((struct best *)g->self)->mode = mode; }
 
 void p2p_best_free(struct p2p_engine *g) { free(g->self); }
-
-static int copy_window(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
-		       unsigned window, struct p2p_error *e) {
-	for (unsigned w = 0; w < window; w++) {
-		int rc = g->copy(g->self, dst + w * n, src + w * n, n, e);
-		if (rc)
-			return rc;
-	}
-	return g->wait(g->self, c, e);
-}
-
-/* Puts v into the sorted list of n. */
-static void insert(uint64_t *sorted, unsigned n, uint64_t v) {
-	for (; n > 0 && sorted[n - 1] > v; n--)
-		sorted[n] = sorted[n - 1];
-	sorted[n] = v;
-}
-
-int p2p_best_time(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
-		  unsigned window, unsigned reps, uint64_t *ns, struct p2p_error *e) {
-	uint64_t sorted[BEST_REPS];
-	int rc = g->bind(g->self, e);
-	if (rc || (rc = copy_window(g, c, dst, src, n, window, e)))
-		return rc;
-	for (unsigned i = 0; i < reps; i++) {
-		uint64_t t0 = p2p_ticks(c->clock);
-		if ((rc = copy_window(g, c, dst, src, n, window, e)))
-			return rc;
-		insert(sorted, i, p2p_ticks_to_ns(c->clock, p2p_ticks(c->clock) - t0));
-	}
-	*ns = sorted[reps / 2];
-	return P2P_OK;
-}

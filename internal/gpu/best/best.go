@@ -12,23 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"runtime"
 	"strings"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-)
-
-// Sizes are tried from smallest in steps of four; a size in between goes the way of the next smaller one tried.
-const (
-	smallest = 256
-	many     = 51      // repetitions of small messages,
-	few      = 7       // and of those …
-	large    = 1 << 20 // … from this size
-	window   = 8       // copies that are tried together
-	// A challenger must be faster by this part of the time: engines that are equal should not take turns.
-	margin = 0.02
 )
 
 // Engine chooses by size.
@@ -38,74 +26,59 @@ type Engine struct {
 	class   [C.BEST_MODES][C.BEST_CLASSES]int // engine by mode and class of size
 }
 
-// New tries each engine on copies from src to dst, addresses of the device with room for most bytes, and keeps the
-// fastest for each size: for one copy at a time, and for several that are waited for together. It owns the engines from
-// then on, also when it fails.
+// New tries the engines, 1 to 8, on copies from src to dst, addresses of the device with room for most bytes, and
+// keeps the fastest for each size: for one copy at a time, and for several that are waited for together. It owns the
+// engines from then on, also when it fails. x must outlive it.
 func New(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64) (*Engine, error) {
+	return newEngine(engines, x, dst, src, most, clock{})
+}
+
+func newEngine(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64, c clock) (*Engine, error) {
 	b := &Engine{engines: engines}
 	tables := make([]*C.struct_p2p_engine, len(engines))
 	for i, e := range engines {
 		tables[i] = (*C.struct_p2p_engine)(e.Table().Pointer())
 	}
-	if b.c = C.p2p_best_new(unsafe.SliceData(tables), C.unsigned(len(tables))); b.c == nil {
-		return nil, errors.Join(errors.New("engine auto: out of memory"), b.Close())
+	b.c = C.p2p_best_new(unsafe.SliceData(tables), C.unsigned(len(tables)), (*C.struct_p2p_ctx)(x.Pointer()))
+	if b.c == nil {
+		err := fmt.Errorf("engine auto: no memory, or %d engines to choose from, not 1 to %d", len(engines), C.BEST_ENGINES)
+		return nil, errors.Join(err, b.Close())
 	}
-	for mode := range b.class {
-		if err := b.choose(mode, tables, x, dst, src, most); err != nil {
-			return nil, errors.Join(fmt.Errorf("engine auto: %w", err), b.Close())
-		}
+	if err := b.choose(newTrial(engines, x, dst, src, most, c)); err != nil {
+		return nil, errors.Join(fmt.Errorf("engine auto: %w", err), b.Close())
 	}
 	return b, nil
 }
 
-func (b *Engine) choose(mode int, tables []*C.struct_p2p_engine, x *abi.Ctx, dst, src uintptr, most uint64) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	from := 0 // what is smaller than all that is tried goes the way of the smallest
-	for n := uint64(smallest); n <= most; n *= 4 {
-		fastest, ns := 0, 0.0
-		for i, t := range tables {
-			together := uint64(1)
-			if mode == C.BEST_WINDOW {
-				together = min(window, most/n)
-			}
-			took, err := timed(t, x, dst, src, n, together)
-			if err != nil {
-				return fmt.Errorf("%s, %d bytes: %w", b.engines[i].Name(), n, err)
-			}
-			if i == 0 || took < ns*(1-margin) {
-				fastest, ns = i, took
-			}
-		}
-		b.set(mode, from, fastest)
-		from = bits.Len64(n * 4)
+// choose tries single copies, then windows; where there is no room for a window, the choice for single copies holds.
+func (b *Engine) choose(t *trial) error {
+	singles, err := t.sizes(1)
+	if err != nil {
+		return err
 	}
+	windows, err := t.sizes(window)
+	if err != nil {
+		return err
+	}
+	if len(windows) == 0 {
+		windows = singles
+	}
+	b.set(C.BEST_SINGLE, singles)
+	b.set(C.BEST_WINDOW, windows)
 	return nil
 }
 
-func timed(t *C.struct_p2p_engine, x *abi.Ctx, dst, src uintptr, n, together uint64) (float64, error) {
-	var ns C.uint64_t
-	var e C.struct_p2p_error
-	C.p2p_best_time(t, (*C.struct_p2p_ctx)(x.Pointer()), pointer(dst), pointer(src), C.size_t(n), C.unsigned(together),
-		repetitions(n), &ns, &e)
-	return float64(ns), abi.ErrorAt(unsafe.Pointer(&e))
-}
-
-func repetitions(n uint64) C.unsigned {
-	if n >= large {
-		return few
-	}
-	return many
-}
-
-// pointer is a device address as C code takes it; Go never follows it.
-func pointer(a uintptr) *C.uint8_t { return *(**C.uint8_t)(unsafe.Pointer(&a)) }
-
-// set chooses an engine for sizes of class from and above.
-func (b *Engine) set(mode, from, engine int) {
-	for c := from; c < len(b.class[mode]); c++ {
-		b.class[mode][c] = engine
-		C.p2p_best_set(b.c, C.unsigned(mode), C.unsigned(c), C.unsigned(engine))
+// set makes choices hold. What is smaller than all that was tried goes the way of the smallest.
+func (b *Engine) set(mode int, found []choice) {
+	for i, f := range found {
+		from := bits.Len64(f.n)
+		if i == 0 {
+			from = 0
+		}
+		for c := from; c < len(b.class[mode]); c++ {
+			b.class[mode][c] = f.engine
+			C.p2p_best_set(b.c, C.unsigned(mode), C.unsigned(c), C.unsigned(f.engine))
+		}
 	}
 }
 

@@ -4,7 +4,7 @@
 
 #include "zz_p2p.h"
 
-enum { BEST_ENGINES = 8, BEST_CLASSES = 65, BEST_REPS = 64 };
+enum { BEST_ENGINES = 8, BEST_CLASSES = 65 };
 
 /* Class of a size: its number of binary digits. Sizes of one class go the same way. */
 static inline unsigned p2p_best_class(uint64_t n) { return n ? 64 - (unsigned)__builtin_clzll(n) : 0; }
@@ -12,18 +12,14 @@ static inline unsigned p2p_best_class(uint64_t n) { return n ? 64 - (unsigned)__
 /* What is fastest for one copy and its wait need not be for several and one wait: each has a choice of its own. */
 enum { BEST_SINGLE = 0, BEST_WINDOW = 1, BEST_MODES = 2 };
 
-/* An engine over `count` engines, all choosing the first until told otherwise. NULL: no memory. */
-struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count);
+/*
+ * An engine over `count` engines, all choosing the first until told otherwise. ctx is for waits whose caller has none,
+ * and must outlive it. NULL: no memory, or not 1 to BEST_ENGINES engines.
+ */
+struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count, const struct p2p_ctx *ctx);
 void p2p_best_set(struct p2p_engine *g, unsigned mode, unsigned class, unsigned engine);
 /* The mode of the copies that follow. Nothing may be under way. */
 void p2p_best_mode(struct p2p_engine *g, unsigned mode);
 void p2p_best_free(struct p2p_engine *g);
-
-/*
- * Median of `reps` (1 to BEST_REPS) windows of copies of n bytes, each window with one wait, in ns, after one that does
- * not count. The copies of a window lie one behind the other.
- */
-int p2p_best_time(struct p2p_engine *g, const struct p2p_ctx *c, uint8_t *dst, const uint8_t *src, size_t n,
-		  unsigned window, unsigned reps, uint64_t *ns, struct p2p_error *e);
 
 #endif

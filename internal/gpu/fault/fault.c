@@ -1,20 +1,34 @@
 #include "fault.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 /* Payloads that were written lately, to know what stands at an address. */
 #define REMEMBERED 256
 
+/* How long a process that is about to die waits for its last copy. */
+#define LAST_WAIT_NS 10000000000u
+
 struct fault {
 	struct p2p_engine engine;
 	struct p2p_engine *inner;
+	int what;
 	const struct p2p_ctx *ctx; /* of the last fill */
 	uint64_t at, offset, copies, fills;
 	struct {
-		void *p;
+		uint8_t *p;
+		size_t n;
 		uint64_t key;
 	} fill[REMEMBERED];
 };
+
+/* The latest payload that begins at src, by its number from 1; 0: none does. */
+static uint64_t filled(const struct fault *f, const uint8_t *src) {
+	for (uint64_t i = f->fills, seen = 0; i > 0 && seen < REMEMBERED; i--, seen++)
+		if (f->fill[(i - 1) % REMEMBERED].p == src)
+			return i;
+	return 0;
+}
 
 static int fault_bind(void *self, struct p2p_error *e) {
 	struct fault *f = self;
@@ -31,6 +45,7 @@ static int fault_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, ui
 	((struct fault *)self)->ctx = c;
 	struct fault *f = self;
 	f->fill[f->fills % REMEMBERED].p = p;
+	f->fill[f->fills % REMEMBERED].n = n;
 	f->fill[f->fills % REMEMBERED].key = key;
 	f->fills++;
 	return f->inner->fill(f->inner->self, c, p, n, key, step, e);
@@ -42,37 +57,67 @@ static int fault_check(void *self, const struct p2p_ctx *c, const void *p, size_
 	return f->inner->check(f->inner->self, c, p, n, key, step, m, e);
 }
 
-/* Writes another byte where the last fill of src put its payload's. */
-static int flip(struct fault *f, const void *src, struct p2p_error *e) {
-	uint64_t key = 0;
-	for (uint64_t i = f->fills, seen = 0; i > 0 && seen < REMEMBERED; i--, seen++)
-		if (f->fill[(i - 1) % REMEMBERED].p == src) {
-			key = f->fill[(i - 1) % REMEMBERED].key;
-			break;
-		}
-	uint64_t other = key + 1;
+static int fault_mark(void *self, uint32_t i, struct p2p_error *e) {
+	struct fault *f = self;
+	return f->inner->mark(f->inner->self, i, e);
+}
+
+static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
+	struct fault *f = self;
+	return f->inner->reached(f->inner->self, i, yes, e);
+}
+
+/* Writes another byte where the fill number i put its payload's. */
+static int flip(struct fault *f, uint64_t i, struct p2p_error *e) {
+	uint64_t key = f->fill[(i - 1) % REMEMBERED].key, other = key + 1;
+	uint8_t *p = f->fill[(i - 1) % REMEMBERED].p;
 	while (p2p_payload_byte(other, 0) == p2p_payload_byte(key, f->offset))
 		other++;
-	return f->inner->fill(f->inner->self, f->ctx, (uint8_t *)(uintptr_t)src + f->offset, 1, other, 0, e);
+	return f->inner->fill(f->inner->self, f->ctx, p + f->offset, 1, other, 0, e);
 }
 
-/* Counts messages; a transport either copies or says what leaves by other means. */
+/* Moves n bytes and ends the process, whatever became of them. */
+static int die(struct fault *f, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct p2p_progress nobody;
+	struct p2p_ctx last = {.progress = &nobody, .team = &nobody, .timeout_ns = LAST_WAIT_NS};
+	memset(&nobody, 0, sizeof nobody);
+	int rc = f->inner->copy(f->inner->self, dst, src, n, e);
+	if (rc == P2P_OK)
+		rc = f->inner->wait(f->inner->self, &last, e);
+	raise(SIGKILL);
+	return rc;
+}
+
+/* A message that leaves by other means is not this engine's to halve: it dies before. */
 static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;
-	return f->copies++ == f->at && f->offset < n ? flip(f, src, e) : P2P_OK;
+	uint64_t i = filled(f, src);
+	(void)n;
+	if (i == 0 || f->copies++ != f->at)
+		return P2P_OK;
+	if (f->what == FAULT_KILL)
+		raise(SIGKILL);
+	return f->offset < f->fill[(i - 1) % REMEMBERED].n ? flip(f, i, e) : P2P_OK;
 }
 
+/*
+ * Only a copy that begins where this engine wrote a payload is a message: it also copies the rest of a message that
+ * leaves in parts, and what others sent.
+ */
 static int fault_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;
+	if (f->what == FAULT_KILL && f->copies == f->at && filled(f, src))
+		return die(f, dst, src, n / 2, e);
 	int rc = fault_leave(self, src, n, e);
 	return rc ? rc : f->inner->copy(f->inner->self, dst, src, n, e);
 }
 
-struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_t offset) {
+struct p2p_engine *p2p_fault_new(struct p2p_engine *inner, int what, uint64_t at, uint64_t offset) {
 	struct fault *f = calloc(1, sizeof *f);
 	if (!f)
 		return NULL;
 	f->inner = inner;
+	f->what = what;
 	f->at = at;
 	f->offset = offset;
 	f->engine = (struct p2p_engine){
@@ -86,6 +131,8 @@ struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_
 		.check = fault_check,
 		.stream = inner->stream,
 		.leave = fault_leave,
+		.mark = inner->mark ? fault_mark : NULL,
+		.reached = inner->reached ? fault_reached : NULL,
 	};
 	return &f->engine;
 }

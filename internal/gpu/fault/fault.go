@@ -1,5 +1,6 @@
 // Package fault is a device that misbehaves on request, so that tests, and users who doubt, can see that a run
-// notices: `--inject flip=COPY:OFFSET` changes one byte of one message in flight.
+// notices: `--inject flip=COPY:OFFSET` changes one byte of one message in flight, `--inject kill=COPY` ends the
+// process in the middle of one.
 package fault
 
 /*
@@ -19,38 +20,46 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Flip changes the byte at Offset of the message that an engine copies as its number Copy, counted from 0 and from
-// the opening of the engine, warm-up included.
-type Flip struct{ Copy, Offset uint64 }
+// What goes wrong.
+type What int
 
-// Parse reads "flip=COPY:OFFSET".
-func Parse(s string) (Flip, error) {
-	bad := fmt.Errorf("--inject %q: want flip=COPY:OFFSET, two numbers from 0", s)
-	spec, ok := strings.CutPrefix(s, "flip=")
-	if !ok {
-		return Flip{}, bad
+// The faults.
+const (
+	Flip What = C.FAULT_FLIP // the byte at Offset of the message is another one
+	Kill What = C.FAULT_KILL // the process dies by SIGKILL with half of the message copied
+)
+
+// Fault befalls the message that an engine copies as its number Copy, counted from 0 and from the opening of the
+// engine, warm-up included. Only who sends copies.
+type Fault struct {
+	What   What
+	Copy   uint64
+	Offset uint64 // of Flip
+}
+
+// Parse reads "flip=COPY:OFFSET" or "kill=COPY".
+func Parse(s string) (Fault, error) {
+	name, spec, _ := strings.Cut(s, "=")
+	at, off, two := strings.Cut(spec, ":")
+	f := Fault{What: Flip}
+	if name == "kill" {
+		f.What, off = Kill, "0"
 	}
-	at, off, ok := strings.Cut(spec, ":")
-	if !ok {
-		return Flip{}, bad
+	n, nerr := strconv.ParseUint(at, 10, 64)
+	o, oerr := strconv.ParseUint(off, 10, 64)
+	if name != "flip" && name != "kill" || two != (f.What == Flip) || nerr != nil || oerr != nil {
+		return Fault{}, fmt.Errorf("--inject %q: want flip=COPY:OFFSET or kill=COPY, with numbers from 0", s)
 	}
-	n, err := strconv.ParseUint(at, 10, 64)
-	if err != nil {
-		return Flip{}, bad
-	}
-	o, err := strconv.ParseUint(off, 10, 64)
-	if err != nil {
-		return Flip{}, bad
-	}
-	return Flip{Copy: n, Offset: o}, nil
+	f.Copy, f.Offset = n, o
+	return f, nil
 }
 
 // Wrap makes a device whose engines commit the fault.
-func Wrap(d gpu.Device, f Flip) gpu.Device { return &device{Device: d, flip: f} }
+func Wrap(d gpu.Device, f Fault) gpu.Device { return &device{Device: d, fault: f} }
 
 type device struct {
 	gpu.Device
-	flip Flip
+	fault Fault
 }
 
 func (d *device) Engine(name string) (gpu.Engine, error) {
@@ -59,7 +68,7 @@ func (d *device) Engine(name string) (gpu.Engine, error) {
 		return nil, err
 	}
 	table := (*C.struct_p2p_engine)(inner.Table().Pointer())
-	c := C.p2p_fault_flip(table, C.uint64_t(d.flip.Copy), C.uint64_t(d.flip.Offset))
+	c := C.p2p_fault_new(table, C.int(d.fault.What), C.uint64_t(d.fault.Copy), C.uint64_t(d.fault.Offset))
 	if c == nil {
 		return nil, errors.Join(errors.New("fault: out of memory"), inner.Close())
 	}

@@ -1,14 +1,17 @@
-/* fault.h: an engine that corrupts one message, to prove that the payload check catches it. */
+/* fault.h: an engine that goes wrong at one message, to prove that a run notices. */
 #ifndef P2P_FAULT_H
 #define P2P_FAULT_H
 
 #include "zz_p2p.h"
 
-/*
- * Wraps inner: before message number `at` (from 0), copied by it or leaving by other means, the byte at `offset` of the
- * source changes. NULL: no memory.
- */
-struct p2p_engine *p2p_fault_flip(struct p2p_engine *inner, uint64_t at, uint64_t offset);
+/* A message is one that the engine copies, or one that leaves by other means; they are counted from 0. */
+enum {
+	FAULT_FLIP = 0, /* the byte at `offset` of the source changes before message number `at` */
+	FAULT_KILL = 1, /* the process dies by SIGKILL when half of message number `at` has been copied */
+};
+
+/* Wraps inner. NULL: no memory. */
+struct p2p_engine *p2p_fault_new(struct p2p_engine *inner, int what, uint64_t at, uint64_t offset);
 void p2p_fault_free(struct p2p_engine *g);
 
 #endif

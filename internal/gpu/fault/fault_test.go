@@ -1,21 +1,33 @@
 package fault_test
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/best/besttest"
 	"github.com/p2pbench/p2pbench/internal/gpu/fault"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 )
 
 func TestParse(t *testing.T) {
-	for s, want := range map[string]fault.Flip{
+	for s, want := range map[string]fault.Fault{
 		"flip=0:0":                    {},
-		"flip=3:4096":                 {Copy: 3, Offset: 4096},
-		"flip=18446744073709551615:1": {Copy: 1<<64 - 1, Offset: 1},
+		"flip=3:4096":                 {What: fault.Flip, Copy: 3, Offset: 4096},
+		"flip=18446744073709551615:1": {What: fault.Flip, Copy: 1<<64 - 1, Offset: 1},
+		"kill=0":                      {What: fault.Kill},
+		"kill=18446744073709551615":   {What: fault.Kill, Copy: 1<<64 - 1},
 	} {
 		if got, err := fault.Parse(s); err != nil || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", s, got, err, want)
@@ -24,31 +36,45 @@ func TestParse(t *testing.T) {
 	for _, s := range []string{
 		"", "flip", "flip=", "flip=1", "flip=:", "flip=1:", "flip=:1", "flip=-1:0", "flip=1:-1", "flip=1:2:3", "flip=a:b",
 		"flop=1:2", "flip=1.5:0", "Flip=1:2", " flip=1:2", "flip=18446744073709551616:0",
+		"kill", "kill=", "kill=:", "kill=1:", "kill=1:2", "kill=-1", "kill=+1", "kill=a", "Kill=1", "kill 1", "=1",
 	} {
-		if got, err := fault.Parse(s); err == nil || !strings.Contains(err.Error(), "want flip=COPY:OFFSET") {
-			t.Errorf("%q: %+v, %v; want a refusal that shows the form", s, got, err)
+		got, err := fault.Parse(s)
+		if err == nil || !strings.Contains(err.Error(), "want flip=COPY:OFFSET or kill=COPY") {
+			t.Errorf("%q: %+v, %v; want a refusal that shows both forms", s, got, err)
 		}
 	}
 }
 
-// One byte of one copy is another, at its place; nothing else is.
-func TestFlip(t *testing.T) {
+func newDevice(t *testing.T) gpu.Device {
+	t.Helper()
 	infos, err := host.Driver().Devices()
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner, err := host.Driver().Open(infos[0].UUID)
+	d, err := host.Driver().Open(infos[0].UUID)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+func newCtx(t *testing.T) *abi.Ctx {
+	t.Helper()
 	page, err := abi.NewPage(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = page.Close() }()
 	x := abi.NewCtx(page, 0, time.Minute, false)
-	defer x.Close()
-	for _, f := range []fault.Flip{{Copy: 0, Offset: 0}, {Copy: 2, Offset: 999}, {Copy: 3, Offset: 500}, {Copy: 1, Offset: 1000}, {Copy: 9, Offset: 0}} {
+	t.Cleanup(func() { x.Close(); _ = page.Close() })
+	return x
+}
+
+func at(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// One byte of one copy is another, at its place; nothing else is.
+func TestFlip(t *testing.T) {
+	inner, x := newDevice(t), newCtx(t)
+	for _, f := range []fault.Fault{{Copy: 0, Offset: 0}, {Copy: 2, Offset: 999}, {Copy: 3, Offset: 500}, {Copy: 1, Offset: 1000}, {Copy: 9, Offset: 0}} {
 		e, err := fault.Wrap(inner, f).Engine("cpu")
 		if err != nil {
 			t.Fatal(err)
@@ -57,14 +83,13 @@ func TestFlip(t *testing.T) {
 		source, inbox := make([]byte, 1000), make([]byte, 1000)
 		for i := range uint64(4) {
 			key := abi.PayloadKey(1, 1000, i, 0)
-			src, dst := uintptr(unsafe.Pointer(&source[0])), uintptr(unsafe.Pointer(&inbox[0]))
-			if err := g.Fill(x, src, 1000, key, 0); err != nil {
+			if err := g.Fill(x, at(source), 1000, key, 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Copy(x, dst, src, 1000); err != nil {
+			if err := g.Copy(x, at(inbox), at(source), 1000); err != nil {
 				t.Fatal(err)
 			}
-			m, err := g.Check(x, dst, 1000, key, 0)
+			m, err := g.Check(x, at(inbox), 1000, key, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +101,116 @@ func TestFlip(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := fault.Wrap(inner, fault.Flip{}).Engine("warp"); err == nil {
+	if _, err := fault.Wrap(inner, fault.Fault{}).Engine("warp"); err == nil {
 		t.Error("an unknown engine stays unknown")
+	}
+}
+
+const (
+	killBytes = 10000
+	killInbox = "P2PBENCH_TEST_KILL_INBOX" // a file that a process which is to die copies into
+	copies    = 3                          // before the last
+)
+
+// The process is gone after half of a message, and what it wrote before stays.
+func TestKill(t *testing.T) {
+	if path := os.Getenv(killInbox); path != "" {
+		copyUntilKilled(t, path)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "inbox")
+	if err := os.WriteFile(path, make([]byte, killBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKill$")
+	cmd.Env = append(os.Environ(), killInbox+"="+path)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("the process lived on: %v\n%s", err, out)
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != unix.SIGKILL {
+		t.Fatalf("%v, want SIGKILL\n%s", err, out)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(bytes.Repeat([]byte{copies + 1}, killBytes/2), bytes.Repeat([]byte{copies}, killBytes/2)...)
+	if !bytes.Equal(got, want) {
+		t.Errorf("the inbox holds %d bytes of the last message, and %d of the one before; want half and half",
+			bytes.Count(got, want[:1]), bytes.Count(got, want[killBytes-1:]))
+	}
+}
+
+// copyUntilKilled runs in a process of its own.
+func copyUntilKilled(t *testing.T, path string) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inbox, err := unix.Mmap(int(f.Fd()), 0, killBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newCtx(t)
+	e, err := fault.Wrap(newDevice(t), fault.Fault{What: fault.Kill, Copy: copies}).Engine("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := make([]byte, killBytes)
+	if err := e.Table().Fill(x, at(message), killBytes, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range copies + 1 {
+		copy(message, bytes.Repeat([]byte{byte(i + 1)}, killBytes))
+		if err := e.Table().Copy(x, at(inbox), at(message), killBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// scripted is a device with one engine, whose copies complete when they are told to.
+type scripted struct {
+	gpu.Device
+	engine *besttest.Engine
+}
+
+func (s scripted) Engine(string) (gpu.Engine, error) { return s.engine, nil }
+
+// Marks are those of the engine within; an engine whose copies are complete when copy returns has none.
+func TestMarks(t *testing.T) {
+	m := besttest.NewMachine(besttest.Trouble{})
+	defer m.Close()
+	inner := m.Engine("slow", besttest.Cost{})
+	e, err := fault.Wrap(scripted{engine: inner}, fault.Fault{Copy: 100}).Engine("slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = e.Close() }()
+	g, source, inbox := e.Table(), make([]byte, 8), make([]byte, 8)
+	if !besttest.Marks(g) {
+		t.Fatal("the marks of the engine within are lost")
+	}
+	for _, mark := range []uint32{0, 15} {
+		if err := errors.Join(besttest.Start(g, at(inbox), at(source), 8), besttest.Mark(g, mark)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []bool{false, true} {
+		for _, mark := range []uint32{0, 15} {
+			if yes, err := besttest.Reached(g, mark); err != nil || yes != want {
+				t.Errorf("mark %d reached: %v, %v; want %v", mark, yes, err, want)
+			}
+		}
+		inner.Complete()
+	}
+	cpu, err := fault.Wrap(newDevice(t), fault.Fault{}).Engine("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cpu.Close() }()
+	if besttest.Marks(cpu.Table()) {
+		t.Error("an engine without marks got some")
 	}
 }

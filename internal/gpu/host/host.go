@@ -166,12 +166,6 @@ func (d *device) Import(h gpu.Handle) (gpu.Buffer, error) {
 	return b, nil
 }
 
-func (d *device) Memory(gpu.HandleKind) (gpu.Memory, error) {
-	return nil, gpu.ErrUnsupported
-}
-
-func (d *device) Reaches(gpu.Info) bool { return true }
-
 func roundUp(bytes uint64) uint64 {
 	page := uint64(os.Getpagesize())
 	return max((bytes+page-1)/page*page, page)

@@ -1,0 +1,142 @@
+// Package besttest makes engines whose cost is scripted, for tests of what chooses between engines or stands before
+// one, and drives engine tables in ways that the abi package does not offer: copies without a wait, and marks.
+//
+// The engines move nothing, and the time they take passes on a clock that they alone advance: what comes out does not
+// depend on the machine that a test runs on.
+package besttest
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#include <stdlib.h>
+#include "besttest.h"
+*/
+import "C"
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Cost is what copies of From bytes and more cost, up to where the next Cost begins.
+type Cost struct {
+	From uint64
+	Copy time.Duration // of starting one
+	Wait time.Duration // of waiting for what was started
+	Fail bool          // such a copy is refused
+}
+
+// Trouble is what makes copies take longer than their engine needs.
+type Trouble struct {
+	Drift  float64       // every copy makes all that follow slower by this part of their cost
+	Jitter float64       // up to this part of its cost is added to each copy, evenly …
+	Seed   uint64        // … in an order that this decides
+	Every  int           // one copy in so many …
+	Hiccup time.Duration // … takes so much longer
+}
+
+// Machine is what engines share: a clock, and trouble.
+type Machine struct{ c *C.struct_script_machine }
+
+// NewMachine makes a machine. Close it after its engines.
+func NewMachine(t Trouble) *Machine {
+	m := &Machine{c: (*C.struct_script_machine)(C.calloc(1, C.sizeof_struct_script_machine))}
+	m.c.drift, m.c.jitter, m.c.random = C.double(t.Drift), C.double(t.Jitter), C.uint64_t(t.Seed)
+	m.c.hiccup_every, m.c.hiccup_ns = C.uint64_t(t.Every), C.uint64_t(t.Hiccup)
+	return m
+}
+
+// Clock is a C function, uint64_t (void *self), that tells the machine's time in nanoseconds, and its argument.
+func (m *Machine) Clock() (now, self unsafe.Pointer) { return C.script_now, unsafe.Pointer(m.c) }
+
+// Now is the machine's time.
+func (m *Machine) Now() time.Duration { return time.Duration(m.c.ns) }
+
+// Close frees the machine.
+func (m *Machine) Close() { C.free(unsafe.Pointer(m.c)) }
+
+// Engine is an engine with scripted costs. It has marks.
+type Engine struct {
+	name string
+	c    *C.struct_p2p_engine // nil once closed
+}
+
+// Engine makes an engine with one Cost or more, at most 8, the smaller sizes first.
+func (m *Machine) Engine(name string, costs ...Cost) *Engine {
+	script := make([]C.struct_script_cost, len(costs))
+	for i, c := range costs {
+		script[i] = C.struct_script_cost{
+			from: C.uint64_t(c.From), copy_ns: C.uint64_t(c.Copy), wait_ns: C.uint64_t(c.Wait),
+		}
+		if c.Fail {
+			script[i].fail = 1
+		}
+	}
+	e := &Engine{name: name, c: C.script_new(m.c, unsafe.SliceData(script), C.unsigned(len(script)))}
+	if e.c == nil {
+		panic("besttest: no memory, or not 1 to 8 costs")
+	}
+	return e
+}
+
+// Name is the name it was made with.
+func (e *Engine) Name() string { return e.name }
+
+// Table is the engine for the timed loops.
+func (e *Engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(e.c)) }
+
+// Close frees the engine. A second Close does nothing.
+func (e *Engine) Close() error {
+	if e.c != nil {
+		C.script_free(e.c)
+		e.c = nil
+	}
+	return nil
+}
+
+// Closed reports whether the engine was closed.
+func (e *Engine) Closed() bool { return e.c == nil }
+
+// Largest is the size of the largest copy that was started.
+func (e *Engine) Largest() uint64 { return uint64(C.script_largest(e.c)) }
+
+// Complete completes what was started, as a device does while nobody looks.
+func (e *Engine) Complete() { C.script_complete(e.c) }
+
+// Start starts a copy and does not wait for it.
+func Start(g *abi.Engine, dst, src uintptr, n uint64) error {
+	var e C.struct_p2p_error
+	C.script_start(table(g), pointer(dst), pointer(src), C.size_t(n), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Wait waits for what was started.
+func Wait(g *abi.Engine, x *abi.Ctx) error {
+	var e C.struct_p2p_error
+	C.script_wait(table(g), (*C.struct_p2p_ctx)(x.Pointer()), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Marks reports whether an engine has marks.
+func Marks(g *abi.Engine) bool { return table(g).mark != nil && table(g).reached != nil }
+
+// Mark notes, as number i, the point behind all that was started so far.
+func Mark(g *abi.Engine, i uint32) error {
+	var e C.struct_p2p_error
+	C.script_mark(table(g), C.uint32_t(i), &e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Reached reports whether all before mark i is complete.
+func Reached(g *abi.Engine, i uint32) (bool, error) {
+	var yes C.int
+	var e C.struct_p2p_error
+	C.script_reached(table(g), C.uint32_t(i), &yes, &e)
+	return yes != 0, abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+func table(g *abi.Engine) *C.struct_p2p_engine { return (*C.struct_p2p_engine)(g.Pointer()) }
+
+// pointer is an address as C code takes it.
+func pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }

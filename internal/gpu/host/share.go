@@ -1,0 +1,49 @@
+package host
+
+/*
+#include "share.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// memory is what timed loops allocate from: memfds, listed by address.
+type memory struct {
+	c   *C.struct_p2p_memory // nil once closed
+	why string
+}
+
+func (d *device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
+	if err := acceptHandle(kind); err != nil {
+		return nil, err
+	}
+	m := &memory{c: C.p2p_host_memory_new()}
+	if m.c == nil {
+		return nil, errors.New("host: memory: out of memory")
+	}
+	if kind != gpu.HandleMemFD {
+		m.why = "the only kind of CPU memory"
+	}
+	return m, nil
+}
+
+// Reaches is true for CPU memory of every NUMA node.
+func (d *device) Reaches(other gpu.Info) bool { return other.Kind == Kind }
+
+func (m *memory) Kind() (gpu.HandleKind, string) { return gpu.HandleMemFD, m.why }
+
+func (m *memory) Table() *abi.Memory { return abi.MemoryAt(unsafe.Pointer(m.c)) }
+
+func (m *memory) Close() error {
+	if m.c != nil {
+		C.p2p_host_memory_free(m.c)
+		m.c = nil
+	}
+	return nil
+}
