@@ -183,10 +183,16 @@ func (s Spec) iters(bytes uint64) int {
 	return int(min(max(budget/max(bytes, 1), minIters), maxIters))
 }
 
-// memory counts what each rank's device will hold: the subject has an outgoing and an incoming buffer on each rank,
-// and so has a baseline, though one process may own them all.
+// memory counts what each rank's device will hold: what every arm asks for, though one process may own it all.
 func (s Spec) memory(region uint64) []uint64 {
-	buffers := 2 * uint64(1+len(s.Baselines))
+	var buffers uint64
+	for _, a := range append([]worker.Arm{s.Subject}, s.Baselines...) {
+		n := a.Regions
+		if n == 0 {
+			n = 2
+		}
+		buffers += uint64(n)
+	}
 	need := uint64(math.MaxUint64)
 	if region <= math.MaxUint64/buffers {
 		need = buffers * region

@@ -40,11 +40,19 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 	for _, o := range j.Opened {
 		doc.Warnings = append(doc.Warnings, o.Warnings...)
 	}
+	for _, paths := range j.Paths {
+		for _, path := range paths {
+			doc.Warnings = append(doc.Warnings, path.Warnings...)
+		}
+	}
 	health := make([]*gpu.Health, len(j.Opened))
 	for r, o := range j.Opened {
 		health[r] = o.Health
 	}
-	counted := map[string]uint64{}
+	counted := make([]map[string]uint64, len(j.Plan.Arms))
+	for arm := range counted {
+		counted[arm] = map[string]uint64{}
+	}
 	for i, c := range j.Plan.Cells {
 		if j.Progress != nil {
 			j.Progress(i, len(j.Plan.Cells), c)
@@ -90,17 +98,18 @@ type measurement struct {
 	throttle      []string
 	linkTx        uint64 // bytes that rank 0's links sent during the subject's blocks
 	linkKnown     bool
-	payload       uint64            // bytes that rank 0 sent in the subject's blocks
-	counted       map[string]uint64 // by the subject's endpoint on rank 0 until now; shared by all cells of the run
-	endpoint      map[string]uint64 // … during this cell
-	engine        string            // what moved the subject's messages, where its path chooses by size
+	payload       uint64              // bytes that rank 0 sent in the subject's blocks
+	counted       []map[string]uint64 // by arm: by its endpoints until now; shared by all cells of the run
+	endpoint      []map[string]uint64 // … during this cell
+	engine        []string            // by arm: what moved its messages, where its path chooses by size
 	firstBlockEnd time.Time
 }
 
-func newMeasurement(j Job, c Cell, health []*gpu.Health, counted map[string]uint64) *measurement {
+func newMeasurement(j Job, c Cell, health []*gpu.Health, counted []map[string]uint64) *measurement {
 	n := len(j.Plan.Arms)
 	return &measurement{
-		job: j, c: c, policy: newPolicy(c, n), health: health, counted: counted, first: make([]int64, n), next: make([]uint64, n),
+		job: j, c: c, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
+		counted: counted, endpoint: make([]map[string]uint64, n), engine: make([]string, n),
 	}
 }
 
@@ -150,9 +159,9 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 
 // observe takes in what the devices say of themselves after a block.
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
+	m.engine[arm] = out.Engine
+	m.count(arm, out.Counters)
 	if arm == 0 {
-		m.engine = out.Engine
-		m.count(out.Counters)
 		m.checked += out.Checked
 		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size
 	}
@@ -174,18 +183,18 @@ func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	}
 }
 
-// count adds what the endpoint counted since it was last asked. What is a level and not a count stays what it is.
-func (m *measurement) count(now map[string]uint64) {
-	if m.endpoint == nil {
-		m.endpoint = map[string]uint64{}
+// count adds what the arm's endpoint counted since it was last asked. What is a level and not a count stays what it is.
+func (m *measurement) count(arm int, now map[string]uint64) {
+	if m.endpoint[arm] == nil {
+		m.endpoint[arm] = map[string]uint64{}
 	}
 	for name, v := range now {
 		if slices.Contains(transport.Levels, name) {
-			m.endpoint[name] = v
+			m.endpoint[arm][name] = v
 			continue
 		}
-		m.endpoint[name] += v - m.counted[name]
-		m.counted[name] = v
+		m.endpoint[arm][name] += v - m.counted[arm][name]
+		m.counted[arm][name] = v
 	}
 }
 
@@ -201,8 +210,8 @@ func (m *measurement) cell() record.Cell {
 		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3,
 	}
 	cell.SamplesNS, cell.Histogram = record.Keep(samples)
-	if m.engine != "" {
-		cell.Engine = m.engine
+	if m.engine[0] != "" {
+		cell.Engine = m.engine[0]
 	}
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
@@ -239,10 +248,13 @@ func bandwidth(c Cell, p50 float64) (perDir, sum *float64, rate float64) {
 }
 
 func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
-	samples := m.policy.arms[arm].samples
+	samples, path := m.policy.arms[arm].samples, m.job.Paths[arm][0]
 	v := record.Vs{
-		Name: m.job.Plan.Arms[arm].Name, Engine: m.job.Paths[arm][0].Engine, N: len(samples),
-		Lat: record.Summarise(samples), Verified: cell.Verified,
+		Name: m.job.Plan.Arms[arm].Name, Engine: path.Engine, N: len(samples), Lat: record.Summarise(samples),
+		Verified: cell.Verified, Counters: m.endpoint[arm], Knobs: path.Knobs,
+	}
+	if m.engine[arm] != "" {
+		v.Engine = m.engine[arm]
 	}
 	v.SamplesNS, v.Histogram = record.Keep(samples)
 	v.BWPerDir, _, _ = bandwidth(m.c, v.Lat.P50)
@@ -265,7 +277,7 @@ func (m *measurement) cold() record.Cold {
 
 func (m *measurement) counters() map[string]uint64 {
 	out := map[string]uint64{"payload_bytes": m.payload}
-	maps.Copy(out, m.endpoint)
+	maps.Copy(out, m.endpoint[0])
 	if m.c.Check != transport.CheckOff {
 		out["checked_bytes"] = m.checked
 	}
@@ -290,7 +302,8 @@ func (m *measurement) judge(cell *record.Cell) {
 	if len(m.throttle) > 0 {
 		reasons = append(reasons, "clocks were held down ("+strings.Join(m.throttle, "; ")+")")
 	}
-	if m.job.Link.Type == "NVLink" && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {
+	direct := m.job.Link.Type == "NVLink" && !m.job.Paths[0][0].ThroughHost
+	if direct && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {
 		reasons = append(reasons, fmt.Sprintf("NVLink carried %d of %d payload bytes: the rest went another way",
 			m.linkTx, m.payload))
 	}

@@ -98,6 +98,8 @@ type Path struct {
 	ExportUS   *float64          `json:"export_us,omitempty"` // cold costs of this endpoint, µs
 	OpenUS     *float64          `json:"open_us,omitempty"`
 	ConnectUS  *float64          `json:"connect_us,omitempty"`
+	// ThroughHost says that the payload goes through CPU memory: links between the devices do not carry it.
+	ThroughHost bool `json:"through_host,omitempty"`
 	// Warnings say where this rank does something else than was asked for, and why.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -112,13 +112,13 @@ func (w *server) open(r initRequest) error {
 	}
 	w.progress = page.Rank(r.Rank)
 	w.progress.At(abi.PhaseOpen)
-	rep := openedReply{Opened: Opened{ProcessUS: float64(w.began-r.Started) / 1e3, CPU: r.CPU}}
-	if r.CPU >= 0 {
+	rep := openedReply{Opened: Opened{ProcessUS: float64(w.began-r.Started) / 1e3, CPU: r.CPUs[r.Rank]}}
+	if rep.CPU >= 0 {
 		var set unix.CPUSet
-		set.Set(r.CPU)
+		set.Set(rep.CPU)
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			rep.Warnings = append(rep.Warnings, fmt.Sprintf("rank %d: cannot pin to CPU %d: %v", r.Rank, rep.CPU, err))
 			rep.CPU = -1
-			rep.Warnings = append(rep.Warnings, fmt.Sprintf("rank %d: cannot pin to CPU %d: %v", r.Rank, r.CPU, err))
 		}
 	}
 	w.wait = abi.NewCtx(page, r.Rank, r.Timeout, r.Yield)
@@ -153,7 +153,7 @@ func (w *server) openArm(a Arm) ([]byte, error) {
 	ep, err := t.Open(context.Background(), transport.Env{
 		Run: w.init.Run + "-" + a.Name, Rank: w.init.Rank, Devices: w.init.Devices, Device: w.device,
 		Open:   func(i gpu.Info) (gpu.Device, error) { return w.factory.Device(i, "") },
-		Wait:   w.wait,
+		Wait:   w.wait, CPUs: w.init.CPUs,
 		Region: w.init.Region, Timeout: w.init.Timeout,
 	})
 	if err != nil {

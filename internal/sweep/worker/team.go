@@ -69,11 +69,8 @@ func (t *Team) start() error {
 	if err != nil {
 		return err
 	}
-	for r := range t.cfg.Devices {
-		p := Placement{CPU: -1}
-		if t.cfg.Placements != nil {
-			p = t.cfg.Placements[r]
-		}
+	placements := t.placements()
+	for r, p := range placements {
 		inject := ""
 		if r == 0 {
 			inject = t.cfg.Inject
@@ -86,13 +83,33 @@ func (t *Team) start() error {
 		t.ranks = append(t.ranks, proc)
 		if err := proc.send(request{Init: &initRequest{
 			Run: t.cfg.Run, Rank: r, Devices: t.cfg.Devices, Arms: t.cfg.Arms, Region: t.cfg.Region,
-			Timeout: t.cfg.Timeout, CPU: p.CPU, Yield: len(cpus) < len(t.cfg.Devices), Inject: inject,
+			Timeout: t.cfg.Timeout, CPUs: cpusOf(placements), Yield: len(cpus) < len(t.cfg.Devices), Inject: inject,
 			Started: started,
 		}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// placements is where the ranks go; CPU -1: anywhere.
+func (t *Team) placements() []Placement {
+	if t.cfg.Placements != nil {
+		return t.cfg.Placements
+	}
+	out := make([]Placement, len(t.cfg.Devices))
+	for r := range out {
+		out[r].CPU = -1
+	}
+	return out
+}
+
+func cpusOf(placements []Placement) []int {
+	out := make([]int, len(placements))
+	for r, p := range placements {
+		out[r] = p.CPU
+	}
+	return out
 }
 
 // open collects what every worker reports of its start, and their addresses by arm and rank.
@@ -139,7 +156,7 @@ type Outcome struct {
 	Checked uint64        // payload bytes compared, all ranks together
 	Health  []*gpu.Health // by rank, after the batch; nil for ranks that did not take part
 	Engine  string        // what moved rank 0's messages, where the path chooses by size
-	// Counters are rank 0's endpoint's, since it connected.
+	// Counters are those of the endpoints of all ranks together, since they connected.
 	Counters map[string]uint64
 }
 
@@ -165,7 +182,7 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 		out.merge(ran)
 		out.Health[r] = ran.Health
 		if r == 0 {
-			out.Counters, out.Engine = ran.Counters, ran.Result.Engine
+			out.Engine = ran.Result.Engine
 		}
 		first, last = min(first, ran.Result.Entered), max(last, ran.Result.Entered)
 	}
@@ -176,6 +193,15 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 func (o *Outcome) merge(r *ranReply) {
 	o.Checked += r.Result.Checked
 	o.FirstNS = max(o.FirstNS, r.Result.FirstNS)
+	for name, v := range r.Counters {
+		if o.Counters == nil {
+			o.Counters = map[string]uint64{}
+		}
+		if before, ok := o.Counters[name]; ok {
+			v = transport.Join(name, before, v)
+		}
+		o.Counters[name] = v
+	}
 	if len(o.Samples) == 0 {
 		o.Samples = r.Samples
 		return

@@ -27,6 +27,9 @@ type Arm struct {
 	Name      string          `json:"name"` // as users write it: "ipc", "memcpy"
 	Transport string          `json:"transport"`
 	Options   json.RawMessage `json:"options,omitempty"`
+	// Regions is how many times the largest batch's bytes each rank's device holds for this arm; 0: two, one to send
+	// from and one to receive into.
+	Regions int `json:"regions,omitempty"`
 }
 
 // request is one-of: exactly one field is set.
@@ -53,7 +56,7 @@ type initRequest struct {
 	Arms    []Arm         `json:"arms"`
 	Region  uint64        `json:"region"`
 	Timeout time.Duration `json:"timeout"`
-	CPU     int           `json:"cpu"`   // to pin the timing thread to; -1: do not
+	CPUs    []int         `json:"cpus"`  // by rank, to pin the timing thread to; -1: do not
 	Yield   bool          `json:"yield"` // fewer CPUs than ranks
 	Inject  string        `json:"inject,omitempty"`
 	Started int64         `json:"started"` // CLOCK_MONOTONIC_RAW ns when the parent launched the process

@@ -1,8 +1,6 @@
 package ipc
 
 /*
-#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#include <stdlib.h>
 #include "ipc.h"
 */
 import "C"
@@ -13,209 +11,178 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/gpu/best"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/link"
-	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// endpoint is one rank's end: two buffers of its own, the peer's inbox mapped, and the link.
+// endpoint is one rank's end when every rank is a process of its own.
 type endpoint struct {
-	env    transport.Env
-	choice []gpu.Engine // to choose from; empty once the choice is made
-	engine gpu.Engine
-	source gpu.Buffer
-	inbox  gpu.Buffer
-	peer   gpu.Buffer // the peer's inbox
-	link   *link.Link
-	end    *C.struct_ipc_end
-	path   transport.Path
+	env  transport.Env
+	o    Options // settled; the path is no longer "auto"
+	side *side
+	link *link.Link
+	path transport.Path
 }
 
 func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
 	if len(env.Devices) != 2 {
 		return nil, fmt.Errorf("ipc: open: %d ranks: it takes two", len(env.Devices))
 	}
-	ep := &endpoint{env: env, path: transport.Path{
-		Path: "direct", Completion: "receiver", Knobs: map[string]string{},
-	}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("ipc: open: %w", err), ep.Close())
-		}
-	}()
-	for _, name := range t.engines(env.Device) {
-		e, err := env.Device.Engine(name)
-		if err != nil {
-			return nil, err
-		}
-		ep.choice = append(ep.choice, e)
+	if t.o.SameProcess {
+		return openPair(t.o, env)
 	}
-	if ep.source, err = env.Device.Alloc(env.Region, gpu.HandleAuto); err != nil {
-		return nil, err
+	ep := &endpoint{env: env, o: t.o}
+	if ep.o.Path == "auto" {
+		ep.o = ep.o.resolve(env.Device.Reaches(env.Devices[1-env.Rank]))
 	}
-	if ep.inbox, err = env.Device.Alloc(env.Region, t.handle()); err != nil {
-		return nil, err
+	if ep.side, err = openSide(ep.o, env.Rank, env.Device, env.Region, env.Wait.WithWake(ep.o.wake())); err == nil {
+		ep.link, err = link.Open(env.Run, env.Rank)
 	}
-	ep.link, err = link.Open(env.Run, env.Rank)
-	return ep, err
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ipc: open: %w", err), ep.Close())
+	}
+	return ep, nil
 }
 
 func (ep *endpoint) Address() []byte { return ep.link.Address() }
+
+// hello is what the ranks must agree on before they share memory.
+type hello struct {
+	Path   string         `json:"path"`
+	Handle gpu.HandleKind `json:"handle"`
+}
 
 func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
 	defer cancel()
-	own, err := ep.inbox.Export()
-	if err != nil {
-		return fmt.Errorf("ipc: export: %w", err)
-	}
-	defer closeFD(own.FD)
-	ep.path.ExportUS = since(begin)
-	theirs, err := ep.exchange(ctx, peers[0], own)
-	if err != nil {
+	if err := ep.meet(ctx, peers[0]); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
-	opening := time.Now()
-	if ep.peer, err = ep.env.Device.Import(theirs); err != nil {
-		return fmt.Errorf("ipc: open the peer's memory: %w", err)
+	end := ep.side.end
+	end.link = (*C.struct_ipc_link)(ep.link.Memory())
+	end.socket = C.int32_t(ep.link.Socket())
+	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, e) }); err != nil {
+		return fmt.Errorf("ipc: connect: %w", err)
 	}
-	ep.path.OpenUS = since(opening)
-	if err := ep.choose(); err != nil {
+	if err := ep.side.choose(ep.env.Region); err != nil {
 		return fmt.Errorf("ipc: %w", err)
 	}
-	maps.Copy(ep.path.Knobs, map[string]string{
-		"path": "direct", "handle": string(own.Kind), "engine": ep.engine.Name(), "completion": "done-seq",
-	})
-	ep.setEnd()
+	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(end, e) }); err != nil {
+		return fmt.Errorf("ipc: connect: %w", err)
+	}
+	ep.path = ep.side.describe()
 	ep.path.ConnectUS = since(begin)
 	return nil
 }
 
-// exchange swaps handles with the peer and maps the link.
-func (ep *endpoint) exchange(ctx context.Context, server []byte, own gpu.Handle) (gpu.Handle, error) {
-	b, err := json.Marshal(own)
+// meet maps the link and makes sure that both ranks do the same.
+func (ep *endpoint) meet(ctx context.Context, server []byte) error {
+	kind, _ := ep.side.memory.Kind()
+	own, err := json.Marshal(hello{Path: ep.o.Path, Handle: kind})
 	if err != nil {
-		return gpu.Handle{}, err
+		return err
 	}
-	m, err := ep.link.Connect(ctx, server, link.Message{Payload: b, FD: own.FD}, int(C.sizeof_struct_ipc_link))
+	bytes := int(C.p2p_ipc_link_bytes(&ep.side.end.cfg))
+	m, err := ep.link.Connect(ctx, server, link.Message{Payload: own, FD: -1}, bytes)
 	if err != nil {
-		return gpu.Handle{}, err
+		return err
 	}
-	theirs := gpu.Handle{FD: m.FD}
+	var theirs hello
 	if err := json.Unmarshal(m.Payload, &theirs); err != nil {
-		closeFD(m.FD)
-		return gpu.Handle{}, fmt.Errorf("handle from the peer: %w", err)
+		return fmt.Errorf("hello of the peer: %w", err)
 	}
-	return theirs, nil
-}
-
-func closeFD(fd int) {
-	if fd >= 0 {
-		_ = unix.Close(fd)
+	if theirs != (hello{Path: ep.o.Path, Handle: kind}) {
+		return fmt.Errorf("this rank would go %s with handle %s, the peer %s with %s: name them with --path and --handle: %w",
+			ep.o.Path, kind, theirs.Path, theirs.Handle, gpu.ErrUnsupported)
 	}
-}
-
-// choose settles on the engine: the only one, or for each size the fastest between these very buffers.
-func (ep *endpoint) choose() error {
-	engines := ep.choice
-	ep.choice = nil
-	if len(engines) == 1 {
-		ep.engine = engines[0]
-	} else {
-		b, err := best.New(engines, ep.env.Wait, ep.peer.Addr(), ep.source.Addr(), min(ep.env.Region, largestTried))
-		if err != nil {
-			return err
-		}
-		ep.engine = b
-		ep.path.Knobs["chosen"] = b.Choices()
-	}
-	ep.path.Engine = ep.engine.Name()
 	return nil
-}
-
-// largestTried bounds what trying engines costs; beyond it the order no longer changes.
-const largestTried = 256 << 20
-
-func (ep *endpoint) setEnd() {
-	ep.end = (*C.struct_ipc_end)(C.calloc(1, C.sizeof_struct_ipc_end))
-	*ep.end = C.struct_ipc_end{
-		engine: (*C.struct_p2p_engine)(ep.engine.Table().Pointer()),
-		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
-		link:   (*C.struct_ipc_link)(ep.link.Memory()),
-		source: cBytes(ep.source), inbox: cBytes(ep.inbox), peer: cBytes(ep.peer),
-		rank: C.uint32_t(ep.env.Rank),
-	}
-}
-
-// cBytes is a device address as C code holds it; Go never follows it.
-func cBytes(b gpu.Buffer) *C.uint8_t {
-	a := b.Addr()
-	return *(**C.uint8_t)(unsafe.Pointer(&a))
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
 
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
-	if ep.end == nil {
+	if ep.path.Path == "" {
 		return transport.Result{}, fmt.Errorf("ipc: run: not connected: %w", abi.ErrInvalid)
 	}
-	call, err := loop.Prepare(b, ep.inbox.Size(), ep.engine.Table().Records(), samples)
-	if err != nil {
-		return transport.Result{}, fmt.Errorf("ipc: %w", err)
-	}
-	engine := ep.engine.Name()
-	if auto, ok := ep.engine.(*best.Engine); ok {
-		auto.Use(b.Window)
-		engine = auto.For(b.Size, b.Window)
-	}
-	C.p2p_ipc_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
-		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
-	r, err := call.Outcome("ipc direct/" + engine)
-	r.Engine = engine
-	return r, err
+	return ep.side.run(ep.path.Path, b, samples)
 }
 
-func (ep *endpoint) Counters() map[string]uint64 {
-	if ep.end == nil {
-		return nil
-	}
-	return map[string]uint64{
-		"path_direct": uint64(ep.end.messages), "opens": 1, "published": 1, "mapped_bytes": ep.peer.Size(),
-	}
-}
+func (ep *endpoint) Counters() map[string]uint64 { return ep.side.counters() }
 
 func (ep *endpoint) Close() error {
 	var errs []error
-	for _, b := range []*gpu.Buffer{&ep.peer, &ep.inbox, &ep.source} {
-		if *b != nil {
-			errs = append(errs, (*b).Close())
-			*b = nil
-		}
-	}
-	for _, e := range ep.choice {
-		errs = append(errs, e.Close())
-	}
-	ep.choice = nil
-	if ep.engine != nil {
-		errs = append(errs, ep.engine.Close())
-		ep.engine = nil
+	if ep.side != nil {
+		errs = append(errs, ep.side.Close())
 	}
 	if ep.link != nil {
 		errs = append(errs, ep.link.Close())
 		ep.link = nil
 	}
-	C.free(unsafe.Pointer(ep.end))
-	ep.end = nil
 	return errors.Join(errs...)
+}
+
+// describe tells what runs, once connected.
+func (s *side) describe() transport.Path {
+	p := transport.Path{
+		Path: s.o.Path, Engine: s.engine.Name(), Completion: "receiver", ThroughHost: s.o.Path == "relay",
+		Knobs: map[string]string{"path": s.o.Path, "engine": s.engine.Name(), "completion": s.o.Completion, "wake": s.o.Wake},
+	}
+	if s.chosen != "" {
+		p.Knobs["chosen"] = s.chosen
+	}
+	if s.end.unconfirmed != 0 {
+		p.Knobs["completion"] = "ring-ack"
+		p.Warnings = append(p.Warnings, fmt.Sprintf("rank %d: the peer never confirmed the done_seq channel: completion by ring messages instead", s.rank))
+	}
+	maps.Copy(p.Knobs, s.o.knobs())
+	if s.o.Path == "relay" || s.o.SameProcess {
+		return p
+	}
+	kind, why := s.memory.Kind()
+	p.Knobs["handle"] = string(kind)
+	if why != "" {
+		p.Knobs["handle_why"] = why
+	}
+	p.ExportUS = micros(s.end.first_export_ns)
+	p.OpenUS = micros(s.end.first_open_ns)
+	return p
+}
+
+// knobs are the settings in force that only some paths have.
+func (o Options) knobs() map[string]string {
+	out := map[string]string{}
+	switch o.Path {
+	case "direct", "handshake":
+		out["open"], out["export-cache"] = o.Open, o.ExportCache
+	case "get":
+		out["cache"], out["cache-size"] = o.Cache, strconv.Itoa(o.cacheSize())
+	case "relay":
+		out["relay"] = o.Relay.Mode
+	}
+	if o.Path == "direct" {
+		out["publish"] = o.Publish
+	}
+	if o.SameProcess {
+		out = map[string]string{"same-process": "true"}
+	}
+	if o.Relay.Mode == "pooled" {
+		out["relay-chunk"], out["relay-depth"] = strconv.FormatUint(o.Relay.Chunk, 10), strconv.Itoa(o.Relay.Depth)
+	}
+	if !o.plain() {
+		out["buffers"] = o.Buffers
+	}
+	return out
+}
+
+func micros(ns C.uint64_t) *float64 {
+	us := float64(ns) / 1e3
+	return &us
 }
 
 func since(t time.Time) *float64 {

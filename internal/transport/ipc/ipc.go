@@ -1,10 +1,17 @@
-// Package ipc moves bytes between two processes through a memory handle: the receiver exports its buffer once, the
-// sender maps it and copies straight into it.
+// Package ipc moves bytes between two processes through memory handles. Each idea of UCCL's and MPICH's IPC is a knob.
 //
-// The path "direct" (UCCL #876): handles are exchanged and opened before anything is timed. A timed send is: copy,
-// wait for the copy, store the sequence number with release ordering in memory that both processes share (done);
-// the receiver sees it and stores its acknowledgement (ack). Outside the timed part the receiver compares the
-// payload and only then grants the next operation (ready), so that unread data is never overwritten.
+// Paths:
+//
+//	direct     the receiver publishes its buffer and the sender maps it before anything is timed; a timed send is a
+//	           copy and a store of its sequence number (UCCL #876)
+//	handshake  for each message the sender asks where it shall go, and the receiver answers with a handle (UCCL #876's
+//	           cold path)
+//	relay      through CPU memory, for devices that do not reach each other: pooled, in pinned chunks that move in and
+//	           out at the same time, or fresh, a new segment for each message (UCCL #876's)
+//	get        the sender names its buffer and the receiver maps and fetches it, with a cache of handles at the sender
+//	           (MPICH #7862)
+//
+// An operation, here direct:
 //
 //	sender                        shared link                     receiver
 //	fill(source, i)                                               check(inbox, i-1)
@@ -13,44 +20,37 @@
 //	done = i (release)     -----> done  ------------------------> wait done >= i
 //	wait ack >= i; t1      <----- ack  <------------------------- ack = i
 //
-// Link and buffers are anonymous memory; handles and the link's file descriptor travel over a Unix socket in the
-// abstract namespace. Nothing has a name in a file system and nothing can be left behind.
+// Outside the timed part the receiver compares the payload and only then grants the next operation, so that unread
+// data is never overwritten. Where a path needs more words than these, they travel as messages through a ring in the
+// same shared memory, and descriptors beside them over a Unix socket.
+//
+// Link and CPU buffers are anonymous memory. Nothing has a name in a file system and nothing can be left behind.
 package ipc
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Options are the path's knobs.
-type Options struct {
-	Path   string         `json:"path"`   // "auto" or "direct"
-	Engine string         `json:"engine"` // "auto", or a name the device knows
-	Handle gpu.HandleKind `json:"handle"` // "auto", or a kind the device knows
-}
-
-// Paths lists the values of Options.Path.
-var Paths = []string{"auto", "direct"}
-
-// Handles lists the values of Options.Handle.
-var Handles = []gpu.HandleKind{gpu.HandleAuto, gpu.HandleLegacy, gpu.HandleVMM, gpu.HandleMemFD}
-
 type ipc struct{ o Options }
 
-// New makes the transport. Empty options mean "auto"; an unknown path is an error.
+// New makes the transport. What does not exist or does not go together is an error that says what would.
 func New(o Options) (transport.Transport, error) {
-	if o.Path != "" && !slices.Contains(Paths, o.Path) {
-		return nil, fmt.Errorf("ipc: no path %q: use one of %v", o.Path, Paths)
+	settled, err := o.settle()
+	if err != nil {
+		return nil, fmt.Errorf("ipc: %w", err)
 	}
-	return &ipc{o: o}, nil
+	return &ipc{o: settled}, nil
 }
 
 func (*ipc) Name() string { return "ipc" }
 
-func (*ipc) Ranks(n int) []int {
+func (t *ipc) Ranks(n int) []int {
+	if t.o.SameProcess {
+		return []int{0}
+	}
 	ranks := make([]int, n)
 	for i := range ranks {
 		ranks[i] = i
@@ -67,22 +67,4 @@ func (t *ipc) Probe(devices []gpu.Info) error {
 			gpu.ErrUnsupported)
 	}
 	return nil
-}
-
-// engines names the engine to open, or those to choose from.
-func (t *ipc) engines(d gpu.Device) []string {
-	if t.o.Engine != "" && t.o.Engine != "auto" {
-		return []string{t.o.Engine}
-	}
-	if c, ok := d.(gpu.Chooser); ok {
-		return c.Candidates()
-	}
-	return d.Engines()[:1]
-}
-
-func (t *ipc) handle() gpu.HandleKind {
-	if t.o.Handle == "" {
-		return gpu.HandleAuto
-	}
-	return t.o.Handle
 }

@@ -69,7 +69,7 @@ func TestHWCUDA(t *testing.T) {
 }
 
 func TestUnknownPath(t *testing.T) {
-	if _, err := ipc.New(ipc.Options{Path: "tunnel"}); err == nil || !strings.Contains(err.Error(), "auto direct") {
+	if _, err := ipc.New(ipc.Options{Path: "tunnel"}); err == nil || !strings.Contains(err.Error(), "auto, direct") {
 		t.Errorf("got %v, want the known paths named", err)
 	}
 }

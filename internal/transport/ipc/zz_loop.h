@@ -57,11 +57,17 @@ static inline uint64_t p2p_loop_step(const struct p2p_loop *l, uint32_t i) {
 	return step < 4096 ? 4096 : step;
 }
 
+/* Writes message `slot` of iteration i, as sent by `rank`, at p. */
+static inline int p2p_loop_fill_message(const struct p2p_loop *l, struct p2p_engine *g, uint8_t *p, uint32_t rank,
+					uint32_t i, uint32_t slot, uint64_t step) {
+	return g->fill(g->self, l->ctx, p, l->b->size, p2p_loop_key(l, i, slot, rank), step, l->e);
+}
+
 static inline int p2p_loop_fill_window(const struct p2p_loop *l, struct p2p_engine *g, uint8_t *source, uint32_t rank,
 				       uint32_t i, uint64_t step) {
 	uint8_t *p = source + l->b->offset;
 	for (uint32_t w = 0; w < l->b->window; w++, p += l->b->stride) {
-		int rc = g->fill(g->self, l->ctx, p, l->b->size, p2p_loop_key(l, i, w, rank), step, l->e);
+		int rc = p2p_loop_fill_message(l, g, p, rank, i, w, step);
 		if (rc)
 			return rc;
 	}
@@ -104,24 +110,30 @@ static inline int p2p_loop_poison(const struct p2p_loop *l, struct p2p_engine *g
 	return rc ? rc : g->wait(g->self, l->ctx, l->e);
 }
 
+/* Compares what `rank` sent as message `slot` of iteration i with what is at p. */
+static inline int p2p_loop_verify_message(const struct p2p_loop *l, struct p2p_engine *g, const uint8_t *p,
+					  uint32_t rank, uint32_t i, uint32_t slot) {
+	uint64_t step = p2p_loop_step(l, i), key = p2p_loop_key(l, i, slot, rank);
+	int rc = g->check(g->self, l->ctx, p, l->b->size, key, step, &l->r->mismatch, l->e);
+	if (rc)
+		return rc;
+	if (l->r->mismatch.count) {
+		l->r->iter = l->b->first + i;
+		l->r->slot = slot;
+		return p2p_fail(l->e, P2P_ERR_CORRUPT, 0, "the payload differs");
+	}
+	l->r->checked += p2p_sampled_bytes(l->b->size, step);
+	return P2P_OK;
+}
+
 /* After iteration i: compares what `rank` sent with what is in the inbox. Not timed. */
 static inline int p2p_loop_verify(const struct p2p_loop *l, struct p2p_engine *g, const uint8_t *inbox, uint32_t rank,
 				  uint32_t i) {
-	if (l->b->check == P2P_CHECK_OFF)
-		return P2P_OK;
-	uint64_t step = p2p_loop_step(l, i);
 	const uint8_t *p = inbox + l->b->offset;
-	for (uint32_t w = 0; w < l->b->window; w++, p += l->b->stride) {
-		int rc = g->check(g->self, l->ctx, p, l->b->size, p2p_loop_key(l, i, w, rank), step, &l->r->mismatch,
-				  l->e);
+	for (uint32_t w = 0; l->b->check != P2P_CHECK_OFF && w < l->b->window; w++, p += l->b->stride) {
+		int rc = p2p_loop_verify_message(l, g, p, rank, i, w);
 		if (rc)
 			return rc;
-		if (l->r->mismatch.count) {
-			l->r->iter = l->b->first + i;
-			l->r->slot = w;
-			return p2p_fail(l->e, P2P_ERR_CORRUPT, 0, "the payload differs");
-		}
-		l->r->checked += p2p_sampled_bytes(l->b->size, step);
 	}
 	return P2P_OK;
 }

@@ -48,7 +48,7 @@ func twoGPUs(t *testing.T) []gpu.Info {
 // TestHWNCCL runs the suite between two GPUs.
 func TestHWNCCL(t *testing.T) {
 	devices := twoGPUs(t)
-	for _, o := range []nccl.Options{{}, {CTAs: 4}, {Register: true}, {Graph: true}} {
+	for _, o := range []nccl.Options{{}, {Register: true}, {Graph: true, CTAs: 4}} {
 		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
 			transporttest.Run(t, transporttest.Subject{
 				Arm: transporttest.Arm(t, "nccl", o), Devices: devices, Ranks: []int{0, 1}, Free: devices[0].Memory * 9 / 10,

@@ -269,8 +269,6 @@ func (s Subject) corruption(t *testing.T) {
 
 func (s Subject) impossible(t *testing.T) {
 	for name, change := range map[string]func(*transport.Batch){
-		"no iterations":      func(b *transport.Batch) { b.Iters = 0 },
-		"window of latency":  func(b *transport.Batch) { b.Window = 2 },
 		"beyond the buffers": func(b *transport.Batch) { b.Size = 1 << 30 },
 		"unknown operation":  func(b *transport.Batch) { b.Op = "sideways" },
 	} {

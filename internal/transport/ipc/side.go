@@ -1,0 +1,282 @@
+package ipc
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -D_GNU_SOURCE
+#include <stdlib.h>
+#include "ipc.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/best"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/loop"
+)
+
+// The C side's numbers of the knobs.
+var (
+	completions  = map[string]C.uint32_t{"done-seq": C.IPC_DONE_SEQ, "ring-ack": C.IPC_RING_ACK}
+	exportCaches = map[string]C.uint32_t{
+		"allocation": C.IPC_EXPORT_ALLOCATION, "pointer": C.IPC_EXPORT_POINTER, "off": C.IPC_EXPORT_OFF,
+	}
+	opens    = map[string]C.uint32_t{"eager": C.IPC_OPEN_EAGER, "lazy": C.IPC_OPEN_LAZY, "per-call": C.IPC_OPEN_PER_CALL}
+	caches   = map[string]C.uint32_t{"sender": C.IPC_CACHE_SENDER, "off": C.IPC_CACHE_OFF, "dual": C.IPC_CACHE_DUAL}
+	reallocs = map[string]C.uint32_t{"": C.IPC_KEEP, "same": C.IPC_REALLOC_SAME, "overlap": C.IPC_REALLOC_OVERLAP}
+	faults   = map[string]C.uint32_t{
+		"": C.IPC_SOUND, FaultMute: C.IPC_MUTE, FaultNoValidation: C.IPC_NO_VALIDATION,
+		FaultEvictInFlight: C.IPC_EVICT_IN_FLIGHT, FaultDieBeforeAck: C.IPC_DIE_BEFORE_ACK,
+		FaultDieBeforeDone: C.IPC_DIE_BEFORE_DONE, FaultNoSegment: C.IPC_NO_SEGMENT,
+	}
+)
+
+// config translates settled options whose path is no longer "auto".
+func (o Options) config(rank int, region uint64) C.struct_ipc_config {
+	b, _ := ParseBuffers(o.Buffers) // was checked
+	c := C.struct_ipc_config{
+		rank: C.uint32_t(rank), completion: completions[o.Completion], export_cache: exportCaches[o.ExportCache],
+		open: opens[o.Open], cache: caches[o.Cache], cache_size: C.uint32_t(o.cacheSize()),
+		allocations: C.uint32_t(b.Allocations), slices: C.uint32_t(b.Slices), realloc: reallocs[b.Realloc],
+		relay_depth: C.uint32_t(o.Relay.Depth), relay_chunk: C.uint64_t(o.Relay.Chunk), fault: faults[o.Fault],
+		region: C.uint64_t(max(region, 1)), start: C.uint64_t(o.Start),
+	}
+	if o.Publish == "always" {
+		c.publish_always = 1
+	}
+	if o.SameProcess {
+		c.threads = 1
+	}
+	switch o.Path {
+	case "direct":
+		c.path = C.IPC_DIRECT
+	case "handshake":
+		c.path = C.IPC_HANDSHAKE
+	case "get":
+		c.path = C.IPC_GET
+	case "relay":
+		c.path = C.IPC_RELAY_POOLED
+		if o.Relay.Mode == "fresh" {
+			c.path = C.IPC_RELAY_FRESH
+		}
+	}
+	return c
+}
+
+// side is what one rank has: its device's engines and memory, and the C end that uses them.
+type side struct {
+	o      Options
+	rank   int
+	device gpu.Device
+	choice []gpu.Engine // to choose from; empty once the choice is made
+	engine gpu.Engine
+	second gpu.Engine // relay pooled: for what arrives
+	memory gpu.Memory
+	own    gpu.Buffer
+	ctx    *abi.Ctx
+	end    *C.struct_ipc_end
+	chosen string // which engine for which size, where that was measured
+}
+
+// openSide allocates; on failure nothing stays open. It owns ctx.
+func openSide(o Options, rank int, d gpu.Device, region uint64, ctx *abi.Ctx) (_ *side, err error) {
+	s := &side{o: o, rank: rank, device: d, ctx: ctx}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := s.openEngines(); err != nil {
+		return nil, err
+	}
+	if s.memory, err = d.Memory(o.Handle); err != nil {
+		return nil, err
+	}
+	if s.own, err = d.Alloc(region, gpu.HandleAuto); err != nil {
+		return nil, err
+	}
+	cfg := o.config(rank, region)
+	var e C.struct_p2p_error
+	C.p2p_ipc_open(&cfg, s.table(s.engine), s.memoryTable(), (*C.struct_p2p_ctx)(ctx.Pointer()), &s.end, &e)
+	if err := abi.ErrorAt(unsafe.Pointer(&e)); err != nil {
+		return nil, err
+	}
+	s.end.own = pointer(s.own.Addr())
+	if s.second != nil {
+		s.end.second = s.table(s.second)
+	}
+	return s, nil
+}
+
+func (s *side) table(e gpu.Engine) *C.struct_p2p_engine {
+	return (*C.struct_p2p_engine)(e.Table().Pointer())
+}
+
+func (s *side) memoryTable() *C.struct_p2p_memory {
+	return (*C.struct_p2p_memory)(s.memory.Table().Pointer())
+}
+
+func (s *side) openEngines() error {
+	for _, name := range s.o.engines(s.device) {
+		e, err := s.device.Engine(name)
+		if err != nil {
+			return err
+		}
+		s.choice = append(s.choice, e)
+	}
+	s.engine = s.choice[0]
+	if len(s.choice) == 1 {
+		s.choice = nil
+	}
+	if s.o.Path != "relay" || s.o.Relay.Mode != "pooled" {
+		return nil
+	}
+	var err error
+	s.second, err = s.device.Engine(s.engine.Name())
+	return err
+}
+
+// engines names the engine to open, or those to choose from.
+func (o Options) engines(d gpu.Device) []string {
+	if name := o.EngineName(); name != "auto" {
+		return []string{name}
+	}
+	// A relay moves bytes between a GPU and CPU memory, which is the first engine's work.
+	if c, ok := d.(gpu.Chooser); ok && o.Path != "relay" {
+		return c.Candidates()
+	}
+	return d.Engines()[:1]
+}
+
+// choose settles on the engine: the only one, or for each size the fastest between these very buffers.
+func (s *side) choose(region uint64) error {
+	if len(s.choice) == 0 {
+		return nil
+	}
+	dst, src := uintptr(unsafe.Pointer(C.p2p_ipc_remote(s.end))), s.own.Addr()
+	if s.o.Path == "get" {
+		dst, src = src, dst
+	}
+	choice := s.choice
+	s.choice, s.engine = nil, nil // best owns them
+	b, err := best.New(choice, s.ctx, dst, src, min(region, largestTried))
+	if err != nil {
+		return err
+	}
+	s.engine, s.chosen = b, b.Choices()
+	s.end.engine = s.table(b)
+	return nil
+}
+
+// largestTried bounds what trying engines costs; beyond it the order no longer changes.
+const largestTried = 256 << 20
+
+// call runs f, one of the C functions of an end, and gives its error.
+func call(f func(*C.struct_p2p_error)) error {
+	var e C.struct_p2p_error
+	f(&e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// records reports whether a window can be recorded as one unit: all that a message needs is known beforehand.
+func (s *side) records() bool {
+	return s.o.Path == "direct" && s.o.Open == "eager" && s.o.Publish == "dedupe" && s.o.plain() &&
+		s.engine.Table().Records()
+}
+
+func (s *side) run(path string, b transport.Batch, samples []int64) (transport.Result, error) {
+	call, err := loop.Prepare(b, s.own.Size(), s.records(), samples)
+	if err != nil {
+		return transport.Result{}, fmt.Errorf("ipc: %w", err)
+	}
+	engine := s.engine.Name()
+	if auto, ok := s.engine.(*best.Engine); ok {
+		auto.Use(b.Window)
+		engine = auto.For(b.Size, b.Window)
+	}
+	C.p2p_ipc_run(s.end, (*C.struct_p2p_batch)(call.Batch()), (*C.int64_t)(unsafe.SliceData(samples)),
+		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
+	r, err := call.Outcome("ipc " + path + "/" + engine)
+	r.Engine = engine
+	return r, err
+}
+
+// counters are those of the knobs that the path has.
+func (s *side) counters() map[string]uint64 {
+	if s.end == nil {
+		return nil
+	}
+	n := &s.end.count
+	out := map[string]uint64{
+		"path_direct":    uint64(n.path[C.IPC_DIRECT]),
+		"path_handshake": uint64(n.path[C.IPC_HANDSHAKE]),
+		"path_relay":     uint64(n.path[C.IPC_RELAY_POOLED] + n.path[C.IPC_RELAY_FRESH]),
+		"path_get":       uint64(n.path[C.IPC_GET]),
+		"control_msgs":   uint64(n.control_msgs),
+	}
+	if free := uint64(C.p2p_ipc_unused(s.end)); free > 0 {
+		out["device_free_bytes"] = free
+	}
+	if s.o.Path == "relay" || s.o.SameProcess {
+		return out
+	}
+	for name, v := range map[string]C.uint64_t{
+		"hits": n.hits, "misses": n.misses, "opens": n.opens, "closes": n.closes, "exports": n.exports,
+		"export_ns": n.export_ns, "open_ns": n.open_ns, "close_ns": n.close_ns, "mapped_bytes": n.mapped_bytes,
+	} {
+		out[name] = uint64(v)
+	}
+	if s.o.Path == "direct" {
+		out["published"] = uint64(n.published)
+	}
+	if !s.o.plain() {
+		out["moved_buffers"] = uint64(n.moved)
+	}
+	if s.o.Path == "get" {
+		out["direct"], out["evictions"], out["stale"] = uint64(n.direct), uint64(n.evictions), uint64(n.stale)
+		out["overlap_deletes"], out["bounced"] = uint64(n.overlap_deletes), uint64(n.bounced)
+	}
+	return out
+}
+
+// Close releases everything, whatever fails.
+func (s *side) Close() error {
+	var errs []error
+	if s.end != nil {
+		if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_close(s.end, e) }); err != nil {
+			errs = append(errs, fmt.Errorf("ipc: close: %w", err))
+		}
+		s.end = nil
+	}
+	if s.own != nil {
+		errs = append(errs, s.own.Close())
+		s.own = nil
+	}
+	if s.memory != nil {
+		errs = append(errs, s.memory.Close())
+		s.memory = nil
+	}
+	engines := s.choice // the first of them is s.engine
+	if len(engines) == 0 && s.engine != nil {
+		engines = []gpu.Engine{s.engine}
+	}
+	if s.second != nil {
+		engines = append(engines, s.second)
+	}
+	for _, e := range engines {
+		errs = append(errs, e.Close())
+	}
+	s.choice, s.engine, s.second = nil, nil, nil
+	if s.ctx != nil {
+		s.ctx.Close()
+		s.ctx = nil
+	}
+	return errors.Join(errs...)
+}
+
+// pointer is a device address as C code holds it; Go never follows it.
+func pointer(a uintptr) *C.uint8_t { return *(**C.uint8_t)(unsafe.Pointer(&a)) }
