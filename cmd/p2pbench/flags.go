@@ -51,11 +51,14 @@ type common struct {
 	launcher    string
 	inject      string
 	quiet       bool
+	preset      string // that the path command set its flags by
 
 	flags *pflag.FlagSet
 	sweep sweepRange
 	// accept lets the path refuse a device before anything is started; nil: it takes any.
 	accept func(gpu.Driver, gpu.Info) error
+	// faults are the values of --inject that the path itself commits; others are its devices'.
+	faults []string
 }
 
 // sweepRange is a path's default sizes.
@@ -84,7 +87,8 @@ func (c *common) register(f *pflag.FlagSet, r sweepRange) {
 	f.BoolVar(&c.bidir, "bidir", false, "measure bidir too")
 	f.IntVar(&c.window, "window", 0, "messages in flight in stream and bidir (default 8, fewer when they are large)")
 	f.IntVarP(&c.graph, "cudagraph", "G", 0, "1: start each window's copies as one CUDA graph")
-	f.StringVar(&c.vs, "vs", "", "`baselines` measured in the same run, interleaved: "+strings.Join(baselines, ", "))
+	f.StringVar(&c.vs, "vs", "", "`baselines` measured in the same run, interleaved: "+strings.Join(baselines, ", ")+
+		" (one CUDA graph a window); CTAS: thread blocks")
 	f.BoolVar(&c.requireVs, "require-vs", false, "fail when a baseline cannot run instead of printing n/a")
 	f.StringVar(&c.requirePath, "require-path", "", "fail unless this `path` is the one that runs")
 	f.StringVarP(&c.check, "check", "c", "full", "payload check: full, sample or off (1 and 0 mean full and off)")
@@ -95,7 +99,7 @@ func (c *common) register(f *pflag.FlagSet, r sweepRange) {
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the payloads")
 	f.StringVar(&c.pin, "pin", "auto", "auto: pin each rank near its device before it allocates; off")
 	f.StringVar(&c.launcher, "launcher", "", "`command` to put before each worker's, such as an emulator or a profiler")
-	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message")
+	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "nothing on stderr but errors")
 	_ = f.MarkHidden("inject") // exists: registered above
 }
@@ -168,8 +172,8 @@ func (c *common) checkValues(s *sweep.Spec) error {
 	case c.graph == 1 && s.Devices[0].Kind == "host":
 		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
 	}
-	if c.inject != "" {
-		if _, err := fault.Parse(c.inject); err != nil {
+	if inject := c.deviceFault(); inject != "" {
+		if _, err := fault.Parse(inject); err != nil {
 			return usageError{err}
 		}
 	}
@@ -261,11 +265,16 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 	if c.vs == "" {
 		return nil
 	}
+	seen := map[string]bool{}
 	for name := range strings.SplitSeq(c.vs, ",") {
 		arm, err := baseline(strings.TrimSpace(name), s.Devices[0].Kind)
 		if err != nil {
 			return err
 		}
+		if seen[arm.Name] {
+			return usagef("--vs %s: %s is there twice: name each baseline once", c.vs, arm.Name)
+		}
+		seen[arm.Name] = true
 		t, err := newTransport(arm.Transport, arm.Options)
 		if err != nil {
 			return err
@@ -280,6 +289,14 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 		s.Baselines = append(s.Baselines, arm)
 	}
 	return nil
+}
+
+// deviceFault is what the devices shall do wrong; "": nothing.
+func (c *common) deviceFault() string {
+	if slices.Contains(c.faults, c.inject) {
+		return ""
+	}
+	return c.inject
 }
 
 // launcherArgs splits the launcher's command line at spaces.

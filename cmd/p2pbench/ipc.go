@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 )
@@ -17,33 +19,88 @@ var ipcSweep = sweepRange{lo: 1 << 10, hi: 256 << 20, factor: 4}
 // ipcFlags are the flags of `p2pbench ipc` and `p2pbench plan ipc`.
 type ipcFlags struct {
 	common
-	path   string
-	engine string
-	handle string
+	path        string
+	engine      string
+	handle      string
+	completion  string
+	exportCache string
+	open        string
+	publish     string
+	cache       string
+	cacheSize   int
+	buffers     string
+	wake        string
+	streams     int
+	relay       string
+	relayChunk  string
+	relayDepth  int
+	sameProcess bool
 }
 
 func (f *ipcFlags) registerAll(c *cobra.Command) {
-	f.register(c.Flags(), ipcSweep)
-	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, f.engine, gpu.HandleKind(f.handle)) }
-	c.Flags().StringVar(&f.path, "path", "auto", "auto or direct (the sender copies straight into the receiver's memory)")
-	c.Flags().StringVar(&f.engine, "engine", "auto",
-		"how bytes move: cuda ce, sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size")
-	c.Flags().StringVar(&f.handle, "handle", "auto", "memory handle: cuda legacy or vmm-fd; host memfd")
+	fs := c.Flags()
+	f.register(fs, ipcSweep)
+	f.faults = ipc.Faults
+	f.accept = func(d gpu.Driver, i gpu.Info) error {
+		engine := ipc.Options{Engine: f.engine, Streams: f.streams}.EngineName()
+		return d.Accepts(i, engine, gpu.HandleKind(f.handle))
+	}
+	fs.StringVar(&f.preset, "preset", "", "repeat a pull request's `run`: "+strings.Join(claim.PresetNames(), ", "))
+	fs.StringVar(&f.path, "path", "auto", "auto, direct, handshake, relay or get (see above); auto: direct where the devices reach each other, else relay")
+	fs.StringVar(&f.engine, "engine", "auto",
+		"how bytes move: cuda ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size")
+	fs.IntVar(&f.streams, "streams", 1, "split each copy over up to `N` streams of the copy engine, 1 MiB or more each")
+	fs.StringVar(&f.handle, "handle", "auto", "memory handle: cuda legacy, vmm-fd or fabric; host memfd")
+	fs.StringVar(&f.completion, "completion", "", "how ranks tell each other: done-seq (a shared word) or ring-ack (a ring message) (default done-seq)")
+	fs.StringVar(&f.exportCache, "export-cache", "", "direct, handshake: exported handles are kept by allocation, by pointer, or off (default allocation)")
+	fs.StringVar(&f.open, "open", "", "direct, handshake: handles are mapped eager, lazy or per-call (default direct eager, handshake lazy)")
+	fs.StringVar(&f.publish, "publish", "", "direct: a buffer is published when it changed (dedupe) or for every iteration (always) (default dedupe)")
+	fs.StringVar(&f.cache, "cache", "", "get: handle cache of the sender, off, or dual (one at each end) (default sender)")
+	fs.IntVar(&f.cacheSize, "cache-size", ipc.DefaultCacheSize, "get: `handles` the cache keeps, 0 to 1024; 0 is off")
+	fs.StringVar(&f.buffers, "buffers", "", "buffers that messages use in turn: same, rotate:K, slices:M, realloc-same, realloc-overlap (default same)")
+	fs.StringVar(&f.wake, "wake", "", "how a rank waits for another: spin, yield, adaptive, sleep:50us, sleep:1ms … (default spin)")
+	fs.StringVar(&f.relay, "relay", "", "relay: pooled (pinned, pipelined) or fresh (a new pageable segment for each message) (default pooled)")
+	fs.StringVar(&f.relayChunk, "relay-chunk", "", "relay pooled: most `bytes` that move at a time (default 2M)")
+	fs.IntVar(&f.relayDepth, "relay-depth", 0, "relay pooled: `chunks` in flight (default 4)")
+	fs.BoolVar(&f.sameProcess, "same-process", false, "direct: both ranks are threads of one process and share the pointer")
 }
 
 // arm reads the path's own flags.
 func (f *ipcFlags) arm() (worker.Arm, error) {
-	if !slices.Contains(ipc.Paths, f.path) {
-		return worker.Arm{}, usagef("--path %s: use one of %s", f.path, strings.Join(ipc.Paths, ", "))
+	if err := f.applyPreset(); err != nil {
+		return worker.Arm{}, err
 	}
-	if !slices.Contains(ipc.Handles, gpu.HandleKind(f.handle)) {
-		return worker.Arm{}, usagef("--handle %s: use one of %v", f.handle, ipc.Handles)
+	o := ipc.Options{
+		Path: f.path, Engine: f.engine, Handle: gpu.HandleKind(f.handle), Completion: f.completion,
+		ExportCache: f.exportCache, Open: f.open, Publish: f.publish, Cache: f.cache, Buffers: f.buffers, Wake: f.wake,
+		Streams: f.streams, Relay: ipc.Relay{Mode: f.relay, Depth: f.relayDepth}, SameProcess: f.sameProcess,
 	}
-	engine := f.engine
-	if engine == "auto" && f.graph == 1 {
-		engine = "ce" // a choice by size cannot be recorded as one graph
+	if f.flags.Changed("cache-size") {
+		o.CacheSize = &f.cacheSize
 	}
-	return newArm("ipc", ipc.Options{Path: f.path, Engine: engine, Handle: gpu.HandleKind(f.handle)}), nil
+	if f.relayChunk != "" {
+		chunk, err := sweep.ParseSize(f.relayChunk)
+		if err != nil || chunk == 0 {
+			return worker.Arm{}, usagef("--relay-chunk %s: want a size such as 1M", f.relayChunk)
+		}
+		o.Relay.Chunk = chunk
+	}
+	if slices.Contains(ipc.Faults, f.inject) {
+		o.Fault = f.inject
+	}
+	if f.graph == 1 && (o.Engine == "auto" || o.Engine == "") {
+		o.Engine = "ce" // a choice by size cannot be recorded as one graph
+	}
+	if _, err := ipc.New(o); err != nil {
+		return worker.Arm{}, usageError{err}
+	}
+	buffers, err := ipc.ParseBuffers(o.Buffers)
+	if err != nil {
+		return worker.Arm{}, usageError{err}
+	}
+	arm := newArm("ipc", o)
+	arm.Regions = 1 + buffers.Regions()
+	return arm, nil
 }
 
 const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU: the receiver exports

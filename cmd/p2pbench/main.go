@@ -30,7 +30,7 @@ import (
 const (
 	exitOK        = 0
 	exitUsage     = 2 // bad flags, or something this machine cannot do
-	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed
+	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
 	exitInterrupt = 130 // SIGINT
@@ -111,7 +111,7 @@ func exitCode(err error, sig os.Signal) int {
 		return exitInterrupt
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
-	case errors.Is(err, sweep.ErrInvalid):
+	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errUnproven):
 		return exitInvalid
 	case errors.Is(err, worker.ErrCorrupt):
 		return exitCorrupt
@@ -138,8 +138,8 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(a.ipcCommand(), a.planCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(),
-		workerCommand())
+	root.AddCommand(a.ipcCommand(), a.planCommand(), a.claimsCommand(), a.renderCommand(), a.doctorCommand(),
+		a.versionCommand(), workerCommand())
 	return root
 }
 

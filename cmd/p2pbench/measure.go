@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -75,7 +76,7 @@ func takingPart(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
 func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
 	cfg := worker.Config{
 		Run: rand.Text(), Devices: t.ranks, Arms: p.Arms, Region: p.Region, Timeout: c.timeout,
-		Launcher: c.launcherArgs(), Inject: c.inject, Stderr: a.stderr,
+		Launcher: c.launcherArgs(), Inject: c.deviceFault(), Stderr: a.stderr,
 	}
 	if c.pin == "auto" {
 		if cfg.Placements, err = worker.Place(nodes(t.ranks)); err != nil {
@@ -123,6 +124,7 @@ func (a *app) progress(c *common, cells int) (show func(int, int, sweep.Cell), d
 // complete fills in what only the command knows.
 func (a *app) complete(doc record.Document, c *common, t target, runErr error, planned int) record.Document {
 	doc.Version, doc.Started, doc.Command = versionText(), a.began.UTC().Truncate(time.Millisecond), os.Args
+	doc.Preset = c.preset
 	if t.driver.Kind() != "host" || len(t.notes) > 0 {
 		doc.Warnings = append(doc.Warnings, t.notes...)
 	}
@@ -168,10 +170,14 @@ func openOutput(path string) (*output, error) {
 }
 
 func (o *output) write(doc record.Document) error {
+	return o.save(func(w io.Writer) error { return record.Write(w, doc) })
+}
+
+func (o *output) save(encode func(io.Writer) error) error {
 	if o.tmp == nil {
 		return nil
 	}
-	err := errors.Join(record.Write(o.tmp, doc), o.tmp.Chmod(0o644), o.tmp.Close())
+	err := errors.Join(encode(o.tmp), o.tmp.Chmod(0o644), o.tmp.Close())
 	if err == nil {
 		err = os.Rename(o.tmp.Name(), o.path)
 	}

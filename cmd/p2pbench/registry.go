@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -96,19 +97,34 @@ func newArm(name string, options any) worker.Arm {
 }
 
 // baselines are the values of --vs.
-var baselines = []string{"memcpy", "nccl"}
+var baselines = []string{"memcpy", "nccl[:CTAS]", "nccl-graph[:CTAS]"}
 
 // baseline makes the arm for a value of --vs on that kind of device.
-func baseline(name, kind string) (worker.Arm, error) {
-	switch name {
-	case "memcpy":
+func baseline(value, kind string) (worker.Arm, error) {
+	name, ctas, bound := strings.Cut(value, ":")
+	switch {
+	case name == "memcpy" && bound:
+		return worker.Arm{}, usagef("--vs %s: memcpy has no CTAs to choose: use memcpy", value)
+	case name == "memcpy":
 		var o memcpy.Options
 		if kind == host.Kind {
 			o.Engine = "cpu-memcpy" // libc's
 		}
 		return newArm(name, o), nil
-	case "nccl":
-		return newArm(name, nccl.Options{}), nil
+	case name == "nccl" || name == "nccl-graph":
+		o := nccl.Options{Graph: name == "nccl-graph"}
+		if bound {
+			n, err := strconv.ParseUint(ctas, 10, 8)
+			if err != nil || n < 1 || n > nccl.MaxCTAs {
+				return worker.Arm{}, usagef("--vs %s: want 1 to %d CTAs, which is NCCL's own bound; %s alone leaves them to NCCL",
+					value, nccl.MaxCTAs, name)
+			}
+			o.CTAs = int(n)
+			name = fmt.Sprintf("%s:%d", name, n)
+		}
+		arm := newArm("nccl", o)
+		arm.Name = name
+		return arm, nil
 	}
-	return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", name, strings.Join(baselines, ", "))
+	return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", value, strings.Join(baselines, ", "))
 }

@@ -27,10 +27,10 @@ func (b block) columns(n *notes, wide bool) []column {
 	}
 	cols = append(cols, b.bandwidth()...)
 	cols = append(cols,
-		b.time("min µs", 3, func(l record.Latency) float64 { return l.Min }),
-		b.percentile(90, 1, func(l record.Latency) float64 { return l.P90 }),
-		b.percentile(99.9, 2, func(l record.Latency) float64 { return l.P999 }),
-		b.time("max µs", 4, func(l record.Latency) float64 { return l.Max }),
+		b.time("min µs", 4, func(l record.Latency) float64 { return l.Min }),
+		b.percentile(90, 2, func(l record.Latency) float64 { return l.P90 }),
+		b.percentile(99.9, 3, func(l record.Latency) float64 { return l.P999 }),
+		b.time("max µs", 5, func(l record.Latency) float64 { return l.Max }),
 	)
 	if wide {
 		cols = append(cols,
@@ -142,12 +142,28 @@ func (b block) versus(name string) []column {
 	}
 	cols := []column{b.column("p50 µs", 0, show(func(v record.Vs) string { return micros(v.Lat.P50) }))}
 	if b.describeBaseline(name) != "" {
+		cols[0].drop = 7 // the ratio tells
 		cols = append(cols,
-			b.column(bw, 5, show(func(v record.Vs) string { return gbpsOrNone(v.BWPerDir) })),
+			b.column(bw, 6, show(func(v record.Vs) string { return gbpsOrNone(v.BWPerDir) })),
 			b.column("ratio", 0, show(func(v record.Vs) string { return gbpsOrNone(v.Ratio) })))
+	}
+	if slices.ContainsFunc(b.cells, func(c record.Cell) bool { return ctas(baseline(c, name)) != none }) {
+		cols = append(cols, b.column("CTAs", 1, show(func(v record.Vs) string { return ctas(&v) })))
 	}
 	for i := range cols {
 		cols[i].over = clean(name)
 	}
 	return cols
+}
+
+// ctas is how many thread blocks a window of the baseline was seen to launch.
+func ctas(v *record.Vs) string {
+	if v == nil {
+		return none
+	}
+	n, seen := v.Counters["nccl_ctas"]
+	if !seen {
+		return none
+	}
+	return fmt.Sprint(n)
 }

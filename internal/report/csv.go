@@ -134,6 +134,12 @@ func baselineFields(d record.Document) []field {
 		add("bw_GBps_per_dir", func(v record.Vs) string { return fullOrEmpty(v.BWPerDir) })
 		add("ratio", func(v record.Vs) string { return fullOrEmpty(v.Ratio) })
 		add("na", func(v record.Vs) string { return v.NA })
+		fields = append(fields, mapFields(d, "vs_"+name+"_counter_", func(c record.Cell) map[string]string {
+			if v := baseline(c, name); v != nil {
+				return counterTexts(v.Counters)
+			}
+			return nil
+		})...)
 	}
 	return fields
 }

@@ -13,8 +13,12 @@ import (
 func writeMarkdown(w io.Writer, d record.Document, o Options) error {
 	var out bytes.Buffer
 	var n notes
-	for _, b := range blocks(d) {
-		writeMarkdownBlock(&out, b, &n, o.Wide)
+	if v, ok := viewOf(d, &n); ok {
+		v.writeMarkdown(&out)
+	} else {
+		for _, b := range blocks(d) {
+			writeMarkdownBlock(&out, b, &n, o.Wide)
+		}
 	}
 	if len(d.Cells) == 0 {
 		out.WriteString("no cell was measured\n\n")
@@ -42,6 +46,11 @@ func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {
 	out.WriteByte('\n')
 	cols := b.columns(n, wide)
 	n.stand(cols)
+	writeMarkdownGrid(out, cols)
+}
+
+// writeMarkdownGrid writes a table and an empty line.
+func writeMarkdownGrid(out *bytes.Buffer, cols []column) {
 	for _, c := range cols {
 		fmt.Fprintf(out, "| %s ", escapeMarkdown(strings.TrimSpace(c.over+" "+c.head)))
 	}
@@ -54,7 +63,7 @@ func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {
 		}
 	}
 	out.WriteString("|\n")
-	for row := range b.cells {
+	for row := range cols[0].cells {
 		for _, c := range cols {
 			fmt.Fprintf(out, "| %s ", escapeMarkdown(c.cells[row]))
 		}

@@ -21,10 +21,8 @@ const maxWidth = 120
 func writeTable(w io.Writer, d record.Document, o Options) error {
 	var out bytes.Buffer
 	var n notes
-	for _, b := range blocks(d) {
-		if err := writeBlock(&out, b, &n, o.Wide); err != nil {
-			return err
-		}
+	if err := writeTables(&out, d, &n, o.Wide); err != nil {
+		return err
 	}
 	if len(d.Cells) == 0 {
 		out.WriteString("no cell was measured\n\n")
@@ -35,6 +33,19 @@ func writeTable(w io.Writer, d record.Document, o Options) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// writeTables writes the table of the run's preset, or one for each block.
+func writeTables(out *bytes.Buffer, d record.Document, n *notes, wide bool) error {
+	if v, ok := viewOf(d, n); ok {
+		return v.write(out, wide)
+	}
+	for _, b := range blocks(d) {
+		if err := writeBlock(out, b, n, wide); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeBlock(out *bytes.Buffer, b block, n *notes, wide bool) error {

@@ -14,6 +14,7 @@ type Document struct {
 	Version  string    `json:"version"` // of p2pbench
 	Started  time.Time `json:"started"`
 	Command  []string  `json:"command"`
+	Preset   string    `json:"preset,omitempty"` // the preset that chose the flags
 	Env      Env       `json:"env"`
 	Cells    []Cell    `json:"cells"`
 	Warnings []string  `json:"warnings"`
@@ -157,14 +158,16 @@ type Cold struct {
 
 // Vs is a baseline measured interleaved with the cell.
 type Vs struct {
-	Name      string   `json:"name"`
-	Engine    string   `json:"engine,omitempty"`
-	N         int      `json:"n"`
-	Lat       Latency  `json:"lat_us"`
-	BWPerDir  *float64 `json:"bw_GBps_per_dir"`
-	Ratio     *float64 `json:"ratio"`        // baseline's p50 ÷ this cell's p50: above 1 the cell is faster
-	NA        string   `json:"na,omitempty"` // why there is no figure
-	Verified  *bool    `json:"verified"`
-	SamplesNS []int64  `json:"samples_ns,omitempty"`
-	Histogram []Bin    `json:"histogram_ns,omitempty"`
+	Name      string            `json:"name"`
+	Engine    string            `json:"engine,omitempty"`
+	N         int               `json:"n"`
+	Lat       Latency           `json:"lat_us"`
+	BWPerDir  *float64          `json:"bw_GBps_per_dir"`
+	Ratio     *float64          `json:"ratio"`        // baseline's p50 ÷ this cell's p50: above 1 the cell is faster
+	NA        string            `json:"na,omitempty"` // why there is no figure
+	Verified  *bool             `json:"verified"`
+	Counters  map[string]uint64 `json:"counters,omitempty"` // its own, during this cell
+	Knobs     map[string]string `json:"knobs,omitempty"`
+	SamplesNS []int64           `json:"samples_ns,omitempty"`
+	Histogram []Bin             `json:"histogram_ns,omitempty"`
 }

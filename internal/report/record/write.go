@@ -2,8 +2,6 @@ package record
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"io"
 )
 
@@ -11,18 +9,7 @@ import (
 // one line, so a cell's samples are one line. An empty Schema is written as [Schema]; a list that the schema has not
 // marked optional is written as [], never as null. Nothing is written when the document cannot be expressed, which
 // means that it holds a NaN or an infinity.
-func Write(w io.Writer, d Document) error {
-	var compact bytes.Buffer
-	enc := json.NewEncoder(&compact)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(d.filled()); err != nil {
-		return fmt.Errorf("record: write: %w", err)
-	}
-	if _, err := w.Write(layOut(bytes.TrimSpace(compact.Bytes()))); err != nil {
-		return fmt.Errorf("record: write: %w", err)
-	}
-	return nil
-}
+func Write(w io.Writer, d Document) error { return Encode(w, d.filled()) }
 
 // filled replaces what would be null by what is empty, in a copy.
 func (d Document) filled() Document {

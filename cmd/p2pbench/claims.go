@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/report"
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/sweep"
+	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+)
+
+const claimsHelp = `Run what the authors of UCCL #876 and MPICH #7862 claimed as comparisons on this machine:
+each arm is a p2pbench command that can be typed by itself, both are measured interleaved
+in one run, and the verdict stands beside the published figure.
+
+reproduced       what was claimed shows here, beyond the doubt that the samples leave
+not reproduced   it was measured and does not show, or not clearly: a finding, no error
+not measurable   this machine cannot run it, or the figures are not to be used`
+
+func (a *app) claimsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "claims", Short: "Published claims as comparisons on this machine", Long: claimsHelp,
+		Example: `  p2pbench claims list
+  p2pbench claims run uccl-876/direct-vs-handshake
+  p2pbench claims run all --out claims.json`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("claims: no command %q: use list or run", args[0])
+			}
+			return usagef("claims: use list, or run with the IDs of claims")
+		},
+	}
+	c.AddCommand(&cobra.Command{
+		Use: "list", Short: "Show which claims there are", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return report.ListClaims(a.stdout, claim.All()) },
+	}, a.claimsRunCommand())
+	return c
+}
+
+// claimsFlags are the flags of `p2pbench claims run`.
+type claimsFlags struct {
+	device  string
+	gpus    string
+	format  string
+	out     string
+	quick   bool
+	require bool
+	quiet   bool
+	timeout time.Duration
+}
+
+func (a *app) claimsRunCommand() *cobra.Command {
+	var f claimsFlags
+	c := &cobra.Command{
+		Use: "run ID...", Short: "Measure claims and give their verdicts",
+		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or uccl-876 or mpich-7862 for all of one pull\nrequest, or all.",
+		RunE: func(c *cobra.Command, args []string) error { return a.runClaims(c.Context(), f, args) },
+	}
+	fs := c.Flags()
+	fs.StringVar(&f.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
+	fs.StringVar(&f.gpus, "gpus", "", "device `index` of each rank, such as 0,1 (default: one each)")
+	fs.StringVar(&f.format, "format", "table", strings.Join(report.ClaimFormats, ", "))
+	fs.StringVar(&f.out, "out", "", "write the complete result, samples included, to this JSON `file`")
+	fs.BoolVar(&f.quick, "quick", false, "a fifth of the samples")
+	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was reproduced")
+	fs.DurationVarP(&f.timeout, "timeout", "T", time.Minute, "give a test up after this long without progress")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "nothing on stderr but errors")
+	return c
+}
+
+// errUnproven says that --require was not met.
+var errUnproven = errors.New("not reproduced")
+
+// runClaims runs claims one after another. What was judged before an error is shown all the same.
+func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error {
+	claims, err := f.read(ids)
+	if err != nil {
+		return err
+	}
+	kind, notes, err := f.where()
+	if err != nil {
+		return err
+	}
+	out, err := openOutput(f.out)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	f.say(a, notes...)
+	doc := claim.Document{
+		Schema: claim.Schema, Version: versionText(), Started: a.began.UTC().Truncate(time.Millisecond), Command: os.Args,
+		Claims: []claim.Result{}, Warnings: append([]string{}, notes...),
+	}
+	runErr := a.judgeAll(ctx, f, kind, claims, &doc)
+	if missed := len(claims) - doc.Count(claim.Reproduced); runErr == nil && f.require && missed > 0 {
+		runErr = fmt.Errorf("--require: %d of %d claims: %w", missed, len(claims), errUnproven)
+	}
+	if runErr != nil {
+		doc.Exit = exitCode(runErr, a.caught())
+	}
+	if len(doc.Claims) == 0 {
+		return runErr
+	}
+	write := func(w io.Writer) error { return claim.Write(w, doc) }
+	return errors.Join(runErr, report.RenderClaims(a.stdout, doc, f.format), out.save(write))
+}
+
+// read finds the claims and checks the flags. Nothing has been started yet.
+func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
+	if len(ids) == 0 {
+		return nil, usagef("claims run: name claims, as `p2pbench claims list` shows them, a pull request (%s), or all",
+			strings.Join(claim.Seeds(), ", "))
+	}
+	claims, err := claim.Find(ids)
+	switch {
+	case err != nil:
+		return nil, usagef("claims run: %w", err)
+	case !slices.Contains(report.ClaimFormats, f.format):
+		return nil, usagef("--format %s: use one of %s", f.format, strings.Join(report.ClaimFormats, ", "))
+	case f.timeout < time.Second:
+		return nil, usagef("--timeout %v: want at least 1s", f.timeout)
+	}
+	return claims, nil
+}
+
+// where says what kind of device the claims run on, and what is to be said of that. Its errors are the user's.
+func (f claimsFlags) where() (kind string, notes []string, err error) {
+	arm, err := f.parse([]string{"ipc"})
+	if err != nil {
+		return "", nil, err
+	}
+	t, err := arm.target()
+	if err != nil {
+		return "", nil, err
+	}
+	return t.driver.Kind(), t.notes, nil
+}
+
+func (f claimsFlags) say(a *app, lines ...string) {
+	if f.quiet {
+		return
+	}
+	for _, text := range lines {
+		fmt.Fprintf(a.stderr, "p2pbench: %s\n", text)
+	}
+}
+
+// judgeAll goes on after a run that broke down, and returns the first such error at the end.
+func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims []claim.Claim, doc *claim.Document) error {
+	var first error
+	for _, c := range claims {
+		var outcomes []claim.Outcome
+		for _, t := range c.Tests {
+			if f.quick {
+				t = t.Quick()
+			}
+			o, err := a.judge(ctx, f, kind, t, doc)
+			if a.caught() != nil {
+				return err
+			}
+			if err != nil && first == nil {
+				first = fmt.Errorf("%s: %w", c.ID, err)
+			}
+			outcomes = append(outcomes, o)
+		}
+		r := c.Conclude(outcomes)
+		doc.Claims = append(doc.Claims, r)
+		f.say(a, r.ID+": "+string(r.Verdict))
+	}
+	return first
+}
+
+// judge runs one test. The error is what a path command would have ended with, where that is none of the verdicts.
+func (a *app) judge(ctx context.Context, f claimsFlags, kind string, t claim.Test, doc *claim.Document) (claim.Outcome, error) {
+	armA, armB := f.commands(t, kind)
+	run, err := a.runTest(ctx, f, t, armA, armB, doc)
+	o := t.Judge(run)
+	o.A.Command = append([]string{"p2pbench"}, armA...)
+	if o.B != nil {
+		o.B.Command = append([]string{"p2pbench"}, armB...)
+	}
+	return o, err
+}
+
+// commands are both arms as they can be typed.
+func (f claimsFlags) commands(t claim.Test, kind string) (a, b []string) {
+	var more []string
+	if f.device != "auto" {
+		more = append(more, "--device", f.device)
+	}
+	if f.gpus != "" {
+		more = append(more, "--gpus", f.gpus)
+	}
+	gpu := kind != host.Kind
+	a = append(t.Command(t.A, gpu), more...)
+	if t.Paired() {
+		b = append(t.Command(t.B, gpu), more...)
+	}
+	return a, b
+}
+
+// parse reads an arm's command with the flags of its path command.
+func (f claimsFlags) parse(command []string) (*ipcFlags, error) {
+	if command[0] != "ipc" {
+		return nil, fmt.Errorf("claims: no path command %q", command[0])
+	}
+	var arm ipcFlags
+	c := &cobra.Command{Use: "ipc"}
+	arm.registerAll(c)
+	if err := c.ParseFlags(command[1:]); err != nil {
+		return nil, usageError{err}
+	}
+	arm.device, arm.gpus, arm.timeout, arm.quiet = f.device, f.gpus, f.timeout, f.quiet
+	return &arm, nil
+}
+
+// runTest measures the arms of a test in one run. What this machine cannot do is in the result and no error.
+func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, armB []string, doc *claim.Document) (claim.Run, error) {
+	tr, err := f.plan(t, armA, armB)
+	if err != nil {
+		return claim.Run{Absent: reason(err)}, unlessAbsent(err)
+	}
+	got, err := a.carryOut(ctx, tr.common, tr.plan, tr.target, tr.ranks)
+	run := claim.Run{Cells: got.Cells}
+	switch {
+	case errors.Is(err, worker.ErrCorrupt):
+		run.Corrupt = reason(err)
+		if t.MustBeCaught() {
+			err = nil
+		}
+		return run, err
+	case err != nil:
+		run.Absent = reason(err)
+		return run, unlessAbsent(err)
+	}
+	if doc.Env == nil {
+		doc.Env = &got.Env
+	}
+	for _, text := range got.Warnings {
+		if !slices.Contains(doc.Warnings, text) {
+			doc.Warnings = append(doc.Warnings, text)
+		}
+	}
+	return run, nil
+}
+
+// unlessAbsent is nil for what a machine cannot do.
+func unlessAbsent(err error) error {
+	if errors.Is(err, gpu.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// trial is a test that is ready to be carried out.
+type trial struct {
+	plan   sweep.Plan
+	common *common
+	target target
+	ranks  [][]int // by arm: those that take part
+}
+
+// plan makes one plan of both arms, so that they are interleaved: A is the subject, B its baseline.
+func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
+	arm, err := f.parse(armA)
+	if err != nil {
+		return trial{}, err
+	}
+	subject, err := arm.arm()
+	if err != nil {
+		return trial{}, err
+	}
+	arm.vs = t.B.Baseline
+	s, where, err := arm.spec(subject)
+	if err != nil {
+		return trial{}, err
+	}
+	if len(s.Missing) > 0 {
+		return trial{}, fmt.Errorf("%s: %w", s.Missing[0].Why, gpu.ErrUnsupported)
+	}
+	if t.Paired() && t.B.Baseline == "" {
+		b, err := f.other(t, armB, where)
+		if err != nil {
+			return trial{}, err
+		}
+		s.Baselines = append(s.Baselines, b)
+	}
+	p, err := sweep.Expand(s)
+	if err != nil {
+		return trial{}, usageError{err}
+	}
+	if err := p.Fits(free); err != nil {
+		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
+	}
+	ranks, err := takingPart(p.Arms, where.ranks)
+	return trial{plan: p, common: &arm.common, target: where, ranks: ranks}, err
+}
+
+// other is arm B.
+func (f claimsFlags) other(t claim.Test, command []string, where target) (worker.Arm, error) {
+	arm, err := f.parse(command)
+	if err != nil {
+		return worker.Arm{}, err
+	}
+	for _, d := range where.ranks {
+		if err := arm.accept(where.driver, d); err != nil {
+			return worker.Arm{}, err
+		}
+	}
+	b, err := arm.arm()
+	b.Name = t.B.Label
+	return b, err
+}

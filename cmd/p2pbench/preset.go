@@ -1,0 +1,64 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+)
+
+// presetFree are the flags that a preset leaves to the user: where it runs, how it is checked and what is shown.
+var presetFree = []string{
+	"preset", "device", "gpus", "ranks", "handle", "check", "seed", "pin", "launcher", "inject", "timeout", "require-path",
+	"require-vs", "format", "wide", "out", "quiet",
+}
+
+// applyPreset sets the flags as the preset has them. A flag that the user gave must agree with it.
+func (f *ipcFlags) applyPreset() error {
+	if f.preset == "" {
+		return nil
+	}
+	p, ok := claim.PresetNamed(f.preset)
+	if !ok {
+		return usagef("--preset %s: no such preset: use one of %s", f.preset, strings.Join(claim.PresetNames(), ", "))
+	}
+	d, _, _, err := f.devices()
+	if err != nil {
+		return err
+	}
+	settings := p.Flags
+	if d.Kind() != host.Kind {
+		settings = append(settings, p.OnGPU...)
+	}
+	if err := f.presetAgrees(p.Name, settings); err != nil {
+		return err
+	}
+	for _, s := range settings {
+		if err := f.flags.Set(s.Name, s.Value); err != nil {
+			return usagef("--preset %s: --%s %s: %w", p.Name, s.Name, s.Value, err)
+		}
+	}
+	return nil
+}
+
+// presetAgrees refuses the first flag of the user's that contradicts the preset.
+func (f *ipcFlags) presetAgrees(name string, settings []claim.Flag) error {
+	var err error
+	f.flags.Visit(func(given *pflag.Flag) {
+		if err != nil || slices.Contains(presetFree, given.Name) {
+			return
+		}
+		i := slices.IndexFunc(settings, func(s claim.Flag) bool { return s.Name == given.Name })
+		switch {
+		case i < 0:
+			err = usagef("--%s %s: --preset %s has its own way: leave one of them out", given.Name, given.Value, name)
+		case given.Value.String() != settings[i].Value:
+			err = usagef("--%s %s: --preset %s runs --%s %s: leave one of them out", given.Name, given.Value, name,
+				given.Name, settings[i].Value)
+		}
+	})
+	return err
+}

@@ -1,0 +1,212 @@
+package claim
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/report/stats"
+)
+
+// What every claim has to have for its verdict to mean something.
+func TestClaimsAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range All() {
+		if seen[c.ID] || strings.Count(c.ID, "/") != 1 {
+			t.Errorf("%s: not one of its kind", c.ID)
+		}
+		seen[c.ID] = true
+		for what, text := range map[string]string{"title": c.Title, "source": c.Source, "published": c.Published, "differs": c.Differs} {
+			if strings.TrimSpace(text) == "" {
+				t.Errorf("%s: no %s", c.ID, what)
+			}
+		}
+		names := map[string]bool{}
+		for _, test := range c.Tests {
+			if names[test.Name] || test.Name == "" && len(c.Tests) > 1 {
+				t.Errorf("%s: a test's name %q tells it from no other", c.ID, test.Name)
+			}
+			names[test.Name] = true
+			checkTest(t, c.ID+":"+test.Name, test)
+		}
+		if len(c.Tests) == 0 {
+			t.Errorf("%s: nothing is tested", c.ID)
+		}
+	}
+	if len(seen) != 14 {
+		t.Errorf("%d claims, want 14", len(seen))
+	}
+}
+
+func checkTest(t *testing.T, id string, test Test) {
+	t.Helper()
+	fewest := stats.MinMedianSamples(confidence)
+	if len(test.Expect) == 0 || len(test.Sizes) == 0 || test.Iters < fewest || test.Warmup < 0 {
+		t.Errorf("%s: nothing is expected, or nothing measured: %+v", id, test)
+	}
+	if q := test.Quick(); q.Iters < fewest || q.Iters > test.Iters || q.Warmup != test.Warmup {
+		t.Errorf("%s: quick takes %d samples after %d", id, q.Iters, q.Warmup)
+	}
+	var at []uint64
+	for size := range test.Factors {
+		at = append(at, size)
+	}
+	for _, e := range test.Expect {
+		switch e := e.(type) {
+		case Faster:
+			at = append(at, e.At...)
+		case Equal:
+			at = append(at, e.At...)
+		case Near:
+			for size := range e.RoundTripUS {
+				at = append(at, size)
+			}
+			if test.Paired() || test.Op != "pingpong" {
+				t.Errorf("%s: a published round trip is held against an arm alone, in pingpong", id)
+			}
+		case FirstSlower:
+			if test.Warmup != 0 {
+				t.Errorf("%s: the first message is in the warm-up", id)
+			}
+		case Count:
+			if e.Of == B && !test.Paired() || e.Per == PerOther && !test.Paired() {
+				t.Errorf("%s: %s: there is no B", id, e)
+			}
+		}
+	}
+	for _, size := range at {
+		if !slices.Contains(test.Sizes, size) {
+			t.Errorf("%s: something is said of %d, which is not measured", id, size)
+		}
+	}
+}
+
+// The published rates follow from the published times, so none of both was mistyped.
+func TestPublishedTableAgreesWithItself(t *testing.T) {
+	check := func(size uint64, name string, ms, gbs float64) {
+		low, high := 2*float64(size)/(ms+0.0005)/1e6, 2*float64(size)/(ms-0.0005)/1e6
+		if gbs < low-0.005 || gbs > high+0.005 {
+			t.Errorf("%s at %d: %v GB/s, but %v ms gives %.3f to %.3f", name, size, gbs, ms, low, high)
+		}
+	}
+	for _, r := range UCCLCompare {
+		check(r.Size, "UKernel", r.UKernelMS, r.UKernelGBs)
+		check(r.Size, "UCCL", r.UCCLMS, r.UCCLGBs)
+		check(r.Size, "NCCL", r.NCCLMS, r.NCCLGBs)
+	}
+	if f := ncclFactors()[1<<10]; math.Abs(f-0.108/0.047) > 1e-12 {
+		t.Errorf("NCCL's time over UKernel's at 1K is %v", f)
+	}
+}
+
+func TestFind(t *testing.T) {
+	ids := func(args ...string) []string {
+		claims, err := Find(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, c := range claims {
+			out = append(out, c.ID)
+		}
+		return out
+	}
+	if got := ids("mpich-7862/lru-cliff", "uccl-876/vs-nccl", "mpich-7862/lru-cliff"); !slices.Equal(got, []string{"uccl-876/vs-nccl", "mpich-7862/lru-cliff"}) {
+		t.Errorf("two claims, one of them twice: %q", got)
+	}
+	if got := ids("mpich-7862"); len(got) != 5 {
+		t.Errorf("a pull request: %q", got)
+	}
+	if got := ids("all", "uccl-876"); len(got) != len(All()) {
+		t.Errorf("all: %d of %d", len(got), len(All()))
+	}
+}
+
+func TestUnknownClaim(t *testing.T) {
+	for id, want := range map[string]string{
+		"uccl-876/direct":     `no claim "uccl-876/direct": did you mean uccl-876/direct-vs-handshake?`,
+		"export":              `no claim "export": did you mean uccl-876/export-cache?`,
+		"cache-off":           `no claim "cache-off": did you mean mpich-7862/cache-off?`,
+		"mpich-7862/xyz":      `no claim "mpich-7862/xyz": there are mpich-7862/direct-hit, mpich-7862/cache-off, `,
+		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, or an ID that`,
+		"":                    `no claim "": use all`,
+		"uccl-876/vs-nccl/on": `no claim "uccl-876/vs-nccl/on": there are uccl-876/direct-vs-handshake, `,
+	} {
+		if _, err := Find([]string{"all", id}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", id, err, want)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	test := Test{
+		A: ipcArm("a", "--path", "direct"), B: Arm{Label: "nccl", Baseline: "nccl"}, Op: "pingpong",
+		Sizes: []uint64{1 << 10, 3 << 20, 1500}, Iters: 7, Warmup: 0,
+	}
+	for _, tt := range []struct {
+		arm  Arm
+		gpu  bool
+		want string
+	}{
+		{test.A, false, "ipc --path direct --op pingpong --sizes 1K,3M,1500 --iters 7 --warmup 0"},
+		{test.A, true, "ipc --path direct --engine ce --op pingpong --sizes 1K,3M,1500 --iters 7 --warmup 0"},
+		{test.B, true, "ipc --path direct --engine ce --op pingpong --sizes 1K,3M,1500 --iters 7 --warmup 0 --vs nccl"},
+	} {
+		if got := strings.Join(test.Command(tt.arm, tt.gpu), " "); got != tt.want {
+			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
+// What Write writes is JSON that gives the same document again, with lists where there is nothing.
+func TestDocument(t *testing.T) {
+	test := faster()
+	o := test.Judge(Run{Cells: []record.Cell{cellOf(1<<10, around(50, 1000, 10), around(50, 2000, 10))}})
+	absent := test.Judge(Run{Absent: "no GPU"})
+	d := Document{
+		Schema: Schema, Command: []string{"p2pbench"}, Warnings: []string{},
+		Claims: []Result{Claim{ID: "x-1/y"}.Conclude([]Outcome{o, absent})},
+	}
+	var b bytes.Buffer
+	if err := Write(&b, d); err != nil {
+		t.Fatal(err)
+	}
+	var again Document
+	if err := json.Unmarshal(b.Bytes(), &again); err != nil {
+		t.Fatal(err)
+	}
+	var second bytes.Buffer
+	if err := Write(&second, again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.String(), second.String()); diff != "" {
+		t.Errorf("came back as another:\n%s", diff)
+	}
+	for _, list := range []string{`"rows": []`, `"cells": []`, `"warnings": []`} {
+		if !strings.Contains(b.String(), list) {
+			t.Errorf("no %s in:\n%s", list, b.String())
+		}
+	}
+	short := d.WithoutSamples()
+	if short.Claims[0].Tests[0].Cells[0].SamplesNS != nil || d.Claims[0].Tests[0].Cells[0].SamplesNS == nil {
+		t.Error("samples are in the short document, or gone from the long one")
+	}
+}
+
+func TestPresets(t *testing.T) {
+	for _, p := range Presets() {
+		got, ok := PresetNamed(p.Name)
+		if !ok || got.Title != p.Title || len(p.Flags) == 0 || p.Title == "" {
+			t.Errorf("%s: %+v", p.Name, got)
+		}
+	}
+	if _, ok := PresetNamed(""); ok {
+		t.Error("there is a preset without a name")
+	}
+}

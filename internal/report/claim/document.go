@@ -1,0 +1,89 @@
+package claim
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// Schema is the version of [Document]; docs/json.md describes it.
+const Schema = "p2pbench-claims/1"
+
+// Document is claims that were run, with their verdicts.
+type Document struct {
+	Schema   string      `json:"schema"`
+	Version  string      `json:"version"` // of p2pbench
+	Started  time.Time   `json:"started"`
+	Command  []string    `json:"command"`
+	Env      *record.Env `json:"env"` // of the first run that gave figures; null: none did
+	Claims   []Result    `json:"claims"`
+	Warnings []string    `json:"warnings"`
+	Exit     int         `json:"exit"`
+}
+
+// Result is a claim with what came of it.
+type Result struct {
+	ID        string    `json:"id"`
+	Title     string    `json:"title"`
+	Source    string    `json:"source"`
+	Published string    `json:"published"`
+	Differs   string    `json:"differs"`
+	Verdict   Verdict   `json:"verdict"`
+	Why       string    `json:"why"`
+	Tests     []Outcome `json:"tests"`
+}
+
+// Conclude puts a claim and what came of its tests together.
+func (c Claim) Conclude(tests []Outcome) Result {
+	r := Result{
+		ID: c.ID, Title: c.Title, Source: c.Source, Published: c.Published,
+		Differs: strings.TrimSpace(c.Differs), Tests: append([]Outcome{}, tests...),
+	}
+	var verdicts []Verdict
+	for _, o := range tests {
+		verdicts = append(verdicts, o.Verdict)
+	}
+	r.Verdict = worst(verdicts)
+	for _, o := range tests {
+		if o.Verdict == r.Verdict {
+			r.Why = o.Why
+			if o.Name != "" && len(tests) > 1 {
+				r.Why = o.Name + ": " + o.Why
+			}
+			break
+		}
+	}
+	return r
+}
+
+// Count is how many of the claims came out so.
+func (d Document) Count(v Verdict) int {
+	n := 0
+	for _, c := range d.Claims {
+		if c.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// WithoutSamples is the document without its cells' raw samples. The receiver keeps its own.
+func (d Document) WithoutSamples() Document {
+	claims := make([]Result, len(d.Claims))
+	for i, c := range d.Claims {
+		tests := make([]Outcome, len(c.Tests))
+		for j, o := range c.Tests {
+			o.Cells = record.Document{Cells: o.Cells}.WithoutSamples().Cells
+			tests[j] = o
+		}
+		c.Tests = tests
+		claims[i] = c
+	}
+	d.Claims = claims
+	return d
+}
+
+// Write writes the document as JSON, in the layout of [record.Write].
+func Write(w io.Writer, d Document) error { return record.Encode(w, d) }

@@ -1,0 +1,243 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Expectation is something that must show for a claim to be reproduced.
+type Expectation interface {
+	fmt.Stringer
+	// judge gives the verdict for one size, [Shown] where nothing is expected of it, and why.
+	judge(m measured) (Verdict, string)
+}
+
+// Faster expects B's time to be at least Min times A's, and with Min 0 more than A's at all: the lower end of the
+// factor's interval counts.
+type Faster struct {
+	Min float64
+	At  []uint64 // sizes that are judged, the others are only shown; nil: all
+}
+
+func (e Faster) String() string {
+	if e.Min == 0 {
+		return "B ÷ A above 1" + atText(e.At)
+	}
+	return "B ÷ A at least " + factorText(e.Min) + atText(e.At)
+}
+
+func (e Faster) judge(m measured) (Verdict, string) {
+	f := m.row.Factor
+	switch {
+	case !judged(e.At, m.row.Size):
+		return Shown, ""
+	case f == nil:
+		return NotMeasurable, tooFew
+	case e.Min == 0 && f.Low > 1, e.Min > 0 && f.Low >= e.Min:
+		return Reproduced, ""
+	}
+	return NotReproduced, fmt.Sprintf("factor %v, expected %s", *f, strings.TrimPrefix(Faster{Min: e.Min}.String(), "B ÷ A "))
+}
+
+// Equal expects B's time to be A's within a fraction: 0.1 is from 1/1.1 to 1.1. The whole interval has to lie there.
+type Equal struct {
+	Within float64
+	At     []uint64 // as in Faster
+}
+
+func (e Equal) bounds() (lo, hi float64) { return 1 / (1 + e.Within), 1 + e.Within }
+
+func (e Equal) String() string {
+	lo, hi := e.bounds()
+	return fmt.Sprintf("B ÷ A between %s and %s%s", factorText(lo), factorText(hi), atText(e.At))
+}
+
+func (e Equal) judge(m measured) (Verdict, string) {
+	lo, hi := e.bounds()
+	f := m.row.Factor
+	switch {
+	case !judged(e.At, m.row.Size):
+		return Shown, ""
+	case f == nil:
+		return NotMeasurable, tooFew
+	case f.Low >= lo && f.High <= hi:
+		return Reproduced, ""
+	}
+	return NotReproduced, fmt.Sprintf("factor %v, expected between %s and %s", *f, factorText(lo), factorText(hi))
+}
+
+// Near expects arm A's round trip, twice its ping-pong sample, to be the published one within a factor either way.
+type Near struct {
+	RoundTripUS map[uint64]float64 // published, by size
+	Factor      float64
+}
+
+func (e Near) String() string {
+	return fmt.Sprintf("A's round trip ÷ the published one between %s and %s", factorText(1/e.Factor), factorText(e.Factor))
+}
+
+func (e Near) judge(m measured) (Verdict, string) {
+	f := m.row.Factor
+	switch {
+	case e.RoundTripUS[m.row.Size] == 0:
+		return Shown, ""
+	case f == nil:
+		return NotMeasurable, tooFew
+	case f.Low >= 1/e.Factor && f.High <= e.Factor:
+		return Reproduced, ""
+	}
+	return NotReproduced, fmt.Sprintf("factor %v, expected between %s and %s", *f, factorText(1/e.Factor), factorText(e.Factor))
+}
+
+// FirstSlower expects B's very first message to take longer than A's. It is one observation of each: give the test no
+// warm-up and arms whose first messages differ by much.
+type FirstSlower struct{}
+
+func (FirstSlower) String() string {
+	return "B's first message takes longer than A's (one observation)"
+}
+
+func (FirstSlower) judge(m measured) (Verdict, string) {
+	if m.b == nil || len(m.cell.SamplesNS) == 0 || len(m.b.SamplesNS) == 0 {
+		return NotMeasurable, "the samples were not kept in the order taken"
+	}
+	a, b := float64(m.cell.SamplesNS[0])/1e3, float64(m.b.SamplesNS[0])/1e3
+	text := fmt.Sprintf("first message: A %.1f µs, B %.1f µs (one observation)", a, b)
+	if b > a {
+		return Reproduced, text
+	}
+	return NotReproduced, text
+}
+
+// Count expects a counter of an arm to have a value. Counters are those of both ranks together, for one size: its
+// samples and its warm-up.
+type Count struct {
+	Of      Letter
+	Counter string
+	Is      Relation
+	Value   uint64
+	Per     Per // what Value is multiplied with
+}
+
+// Letter names an arm.
+type Letter string
+
+// The arms.
+const (
+	A Letter = "A"
+	B Letter = "B"
+)
+
+// Relation is how a counter stands to its bound.
+type Relation string
+
+// The relations.
+const (
+	Exactly Relation = "="
+	AtMost  Relation = "≤"
+	AtLeast Relation = "≥"
+	None    Relation = "none" // zero, or absent since it does not apply
+)
+
+// Per is what a bound is a multiple of.
+type Per string
+
+// The units of bounds.
+const (
+	PerCell   Per = ""               // the bound stands for itself
+	PerSample Per = " × samples"     // samples taken; with the warm-up there were more messages
+	PerOther  Per = " × the other's" // the other arm's counter of that name
+)
+
+func (e Count) String() string {
+	switch {
+	case e.Is == None:
+		return fmt.Sprintf("%s has no %s", e.Of, e.Counter)
+	case e.Per == PerOther && e.Value == 1:
+		return fmt.Sprintf("%s %s %s the other's", e.Of, e.Counter, e.Is)
+	}
+	return fmt.Sprintf("%s %s %s %d%s", e.Of, e.Counter, e.Is, e.Value, e.Per)
+}
+
+func (e Count) judge(m measured) (Verdict, string) {
+	got, n, ok := m.count(e.Of, e.Counter)
+	if e.Is == None && got == 0 {
+		return Reproduced, fmt.Sprintf("%s no %s", e.Of, e.Counter)
+	}
+	if !ok {
+		return NotMeasurable, fmt.Sprintf("arm %s has no counter %s", e.Of, e.Counter)
+	}
+	bound := e.Value
+	switch e.Per {
+	case PerSample:
+		bound *= uint64(n)
+	case PerOther:
+		other, _, ok := m.count(e.Of.other(), e.Counter)
+		if !ok {
+			return NotMeasurable, fmt.Sprintf("arm %s has no counter %s", e.Of.other(), e.Counter)
+		}
+		bound *= other
+	}
+	if map[Relation]bool{Exactly: got == bound, AtMost: got <= bound, AtLeast: got >= bound}[e.Is] {
+		return Reproduced, fmt.Sprintf("%s %s %d", e.Of, e.Counter, got)
+	}
+	if e.Is == None {
+		return NotReproduced, fmt.Sprintf("%s %s is %d, expected none", e.Of, e.Counter, got)
+	}
+	return NotReproduced, fmt.Sprintf("%s %s is %d, expected %s %d", e.Of, e.Counter, got, e.Is, bound)
+}
+
+func (l Letter) other() Letter {
+	if l == A {
+		return B
+	}
+	return A
+}
+
+// count is an arm's counter and its number of samples.
+func (m measured) count(of Letter, counter string) (value uint64, n int, ok bool) {
+	switch {
+	case of == A:
+		value, ok = m.cell.Counters[counter]
+		return value, m.cell.N, ok
+	case m.b == nil:
+		return 0, 0, false
+	}
+	value, ok = m.b.Counters[counter]
+	return value, m.b.N, ok
+}
+
+// Intact expects every byte of A to have been compared at the receiver, and to be right.
+type Intact struct{}
+
+func (Intact) String() string { return "every byte of A arrives as it was sent" }
+
+func (Intact) judge(m measured) (Verdict, string) {
+	switch v := m.cell.Verified; {
+	case v == nil || m.cell.Knobs["check"] != "full":
+		return NotMeasurable, "the payload was not checked in full"
+	case !*v:
+		return NotReproduced, "the payload did not arrive as it was sent"
+	}
+	return Reproduced, "every byte verified"
+}
+
+// Caught expects the data check to find arm A out: its run must end with data corruption. Judge sees to it, since
+// such a run has no figures.
+type Caught struct{}
+
+func (Caught) String() string { return "the data check catches A" }
+
+func (Caught) judge(measured) (Verdict, string) { return Shown, "" }
+
+const tooFew = "too few samples for an interval of the median"
+
+func judged(at []uint64, size uint64) bool { return at == nil || slices.Contains(at, size) }
+
+func atText(at []uint64) string {
+	if at == nil {
+		return ""
+	}
+	return " at " + strings.ReplaceAll(sizeList(at), ",", ", ")
+}

@@ -1,0 +1,327 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// A view is a run that a preset shaped, laid out as the table of the pull request: its columns by its definitions,
+// beside them ours, and what was published.
+type view struct {
+	title []string
+	cols  []column
+}
+
+// A viewRow is what was measured of one size; nil: it was not.
+type viewRow struct {
+	size                    uint64
+	trip, windows, received *record.Cell // pingpong, stream, latency
+}
+
+// viewOf lays a document out if a known preset shaped it. Footnotes go to n.
+func viewOf(d record.Document, n *notes) (view, bool) {
+	p, ok := claim.PresetNamed(d.Preset)
+	rows := viewRows(d)
+	if !ok || len(rows) == 0 {
+		return view{}, false
+	}
+	l := layout{rows: rows, notes: n}
+	switch p.Name {
+	case "uccl-876-compare":
+		l.compare()
+	case "uccl-876-relay":
+		l.roundTrips(claim.UCCLRelay, false, false)
+	case "uccl-876-anchor":
+		l.roundTrips(claim.UCCLAnchor, true, true)
+	default:
+		l.roundTrips(claim.UCCLSweep, false, true)
+	}
+	l.remarks()
+	return view{title: viewTitle(d, p), cols: l.cols}, true
+}
+
+func viewRows(d record.Document) []viewRow {
+	var rows []viewRow
+	for i, c := range d.Cells {
+		at := slices.IndexFunc(rows, func(r viewRow) bool { return r.size == c.Size })
+		if at < 0 {
+			at = len(rows)
+			rows = append(rows, viewRow{size: c.Size})
+		}
+		switch c.Op {
+		case "pingpong":
+			rows[at].trip = &d.Cells[i]
+		case "stream":
+			rows[at].windows = &d.Cells[i]
+		case "latency":
+			rows[at].received = &d.Cells[i]
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b viewRow) int { return cmp.Compare(a.size, b.size) })
+	return rows
+}
+
+func viewTitle(d record.Document, p claim.Preset) []string {
+	b := block{env: d.Env, cells: d.Cells}
+	c := d.Cells[0]
+	parts := []string{clean(c.Transport), "path " + clean(c.Path), "engine " + clean(asked(c)), clean(b.devices())}
+	if l := d.Env.Link; l != nil && c.Device != "host" {
+		parts = append(parts, "link "+clean(l.Type))
+	}
+	return []string{
+		p.Title + " (preset " + p.Name + "): " + strings.Join(parts, ", "),
+		fmt.Sprintf("%d iterations after %d of warm-up; \"as there\" are the pull request's columns, by its definitions, from "+
+			"this run's samples; \"here\" are p2pbench's own; \"MI325X\" is what it published, on AMD MI325X, for orientation",
+			c.Iters, c.Warmup),
+	}
+}
+
+// The groups of columns.
+const (
+	asThere   = "as there"
+	here      = "here"
+	published = "MI325X"
+)
+
+// layout makes the columns of a view.
+type layout struct {
+	rows  []viewRow
+	notes *notes
+	cols  []column
+}
+
+// add adds a column; definition, if there is one, becomes a footnote of its head.
+func (l *layout) add(over, head, definition string, drop int, text func(viewRow) string) {
+	if definition != "" {
+		head += " " + l.notes.ref(definition)
+	}
+	c := column{over: over, head: head, drop: drop}
+	for _, r := range l.rows {
+		c.cells = append(c.cells, text(r))
+	}
+	l.cols = append(l.cols, c)
+}
+
+const (
+	quantileNote = "as there, µs: a full round trip, twice a ping-pong sample since those are halved; quantile q is sample " +
+		"⌊q·n⌋, from 0, of the n sorted ones, so the p99 of up to 100 samples is the maximum"
+	uniNote = "as there, uni: payload ÷ time of windows of 8 messages, all of them together, in units of 2³⁰ bytes per " +
+		"second, which its benchmark prints as GB/s; its iterations are messages, here they are windows"
+	meanNote = "as there, ms: the mean of full round trips, twice that of the ping-pong samples; there they run back to back " +
+		"between two readings of the clock, here each is timed by itself and checked before the next"
+	rateNote    = "as there, GB/s: 2 × size ÷ that mean, in units of 10⁹ bytes per second"
+	oneWayNote  = "one-way: p50 of half a round trip, nearest rank"
+	receiveNote = "receiver: p50 of one message until the sender knows that the receiver has it"
+	windowNote  = "GB/s: window × size ÷ p50 of a window, in units of 10⁹ bytes per second"
+	ucclNote    = "UCCL's own IPC is not part of p2pbench"
+)
+
+// roundTrips are the columns of the tables that the C++ benchmark gave.
+func (l *layout) roundTrips(table []claim.RoundTrip, tail, uni bool) {
+	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+	l.add(asThere, "p50 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.5) })
+	if tail {
+		l.add(asThere, "p99 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.99) })
+	}
+	if uni {
+		l.add(asThere, "uni GiB/s", uniNote, 0, func(r viewRow) string { return binaryRate(r.windows) })
+	}
+	l.ours(uni)
+	from := func(of func(claim.RoundTrip) float64) func(viewRow) string {
+		return func(r viewRow) string {
+			i := slices.IndexFunc(table, func(p claim.RoundTrip) bool { return p.Size == r.size })
+			if i < 0 || of(table[i]) == 0 {
+				return none
+			}
+			return fixed(of(table[i]), 2)
+		}
+	}
+	l.add(published, "p50 µs", "", 0, from(func(p claim.RoundTrip) float64 { return p.P50 }))
+	if tail {
+		l.add(published, "p99 µs", "", 0, from(func(p claim.RoundTrip) float64 { return p.P99 }))
+	}
+	if uni {
+		l.add(published, "uni GiB/s", "", 0, from(func(p claim.RoundTrip) float64 { return p.Uni }))
+	}
+}
+
+// compare is the columns of the table that the Python benchmark gave.
+func (l *layout) compare() {
+	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+	l.add(asThere, "direct ms", meanNote, 0, func(r viewRow) string { return millis(tripMean(r.trip)) })
+	l.add(asThere, "GB/s", rateNote, 0, func(r viewRow) string { return tripRate(r.size, tripMean(r.trip)) })
+	l.add(asThere, "UCCL", ucclNote, 0, func(viewRow) string { return "n/a" })
+	l.add(asThere, "NCCL ms", "", 0, func(r viewRow) string { return naOr(r.trip, millis(ncclMean(r.trip))) })
+	l.add(asThere, "GB/s", "", 0, func(r viewRow) string { return naOr(r.trip, tripRate(r.size, ncclMean(r.trip))) })
+	l.ours(false)
+	from := func(text func(claim.Compared) string) func(viewRow) string {
+		return func(r viewRow) string {
+			i := slices.IndexFunc(claim.UCCLCompare, func(p claim.Compared) bool { return p.Size == r.size })
+			if i < 0 {
+				return none
+			}
+			return text(claim.UCCLCompare[i])
+		}
+	}
+	l.add(published, "UKernel ms", "", 0, from(func(p claim.Compared) string { return fixed(p.UKernelMS, 3) }))
+	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.UKernelGBs, 2) }))
+	l.add(published, "UCCL ms", "", 0, from(func(p claim.Compared) string { return fixed(p.UCCLMS, 3) }))
+	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.UCCLGBs, 2) }))
+	l.add(published, "NCCL ms", "", 0, from(func(p claim.Compared) string { return fixed(p.NCCLMS, 3) }))
+	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.NCCLGBs, 2) }))
+}
+
+// ours are the columns by the definitions of docs/measurement.md.
+func (l *layout) ours(rate bool) {
+	p50 := func(c *record.Cell) string {
+		if c == nil || c.N == 0 {
+			return none
+		}
+		return micros(c.Lat.P50)
+	}
+	l.add(here, "one-way µs", oneWayNote, 0, func(r viewRow) string { return p50(r.trip) })
+	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.received != nil }) {
+		l.add(here, "receiver µs", receiveNote, 2, func(r viewRow) string { return p50(r.received) })
+	}
+	if rate {
+		l.add(here, "GB/s", windowNote, 0, func(r viewRow) string {
+			if r.windows == nil {
+				return none
+			}
+			return gbpsOrNone(r.windows.BWPerDir)
+		})
+	}
+}
+
+// remarks is the last column: what is to be said of a row's cells.
+func (l *layout) remarks() {
+	c := column{left: true}
+	said := false
+	for _, r := range l.rows {
+		var words []string
+		for _, cell := range []*record.Cell{r.trip, r.windows, r.received} {
+			if cell == nil {
+				continue
+			}
+			for word := range strings.FieldsSeq(l.notes.of(*cell)) {
+				if !slices.Contains(words, word) {
+					words = append(words, word)
+				}
+			}
+		}
+		if w := r.windows; w != nil && w.Window != 8 {
+			words = append(words, l.notes.ref(fmt.Sprintf("windows of %d, not of 8 messages", w.Window)))
+		}
+		said = said || len(words) > 0
+		c.cells = append(c.cells, strings.Join(words, " "))
+	}
+	if said {
+		l.cols = append(l.cols, c)
+	}
+}
+
+// quantile is the pull request's of a full round trip.
+func (l *layout) quantile(c *record.Cell, q float64) string {
+	if c == nil || c.N == 0 {
+		return none
+	}
+	samples := slices.Sorted(slices.Values(record.SamplesOf(c.SamplesNS, c.Histogram)))
+	if len(samples) == 0 {
+		return none + l.notes.ref("the samples, which this needs, were not kept: a file that --out wrote has them")
+	}
+	i := min(int(q*float64(len(samples))), len(samples)-1)
+	return micros(2 * float64(samples[i]) / 1e3)
+}
+
+// binaryRate is payload over time of all windows together, in 2³⁰ bytes per second.
+func binaryRate(c *record.Cell) string {
+	if c == nil || c.N == 0 || c.Lat.Mean == 0 {
+		return none
+	}
+	return gbps(float64(c.Size) * float64(c.Window) / (c.Lat.Mean / 1e6) / (1 << 30))
+}
+
+// tripMean is the mean of the full round trip in µs; 0: there is none.
+func tripMean(c *record.Cell) float64 {
+	if c == nil {
+		return 0
+	}
+	return 2 * c.Lat.Mean
+}
+
+func ncclMean(c *record.Cell) float64 {
+	if c == nil {
+		return 0
+	}
+	if v := baseline(*c, "nccl"); v != nil {
+		return 2 * v.Lat.Mean
+	}
+	return 0
+}
+
+// naOr is n/a where NCCL could not run.
+func naOr(c *record.Cell, text string) string {
+	if c != nil {
+		if v := baseline(*c, "nccl"); v != nil && v.NA != "" {
+			return "n/a"
+		}
+	}
+	return text
+}
+
+// millis prints ms as the pull request does, with three decimals, but keeps what those would lose.
+func millis(us float64) string {
+	switch {
+	case us == 0:
+		return none
+	case us < 10:
+		return gbps(us / 1e3)
+	}
+	return fixed(us/1e3, 3)
+}
+
+func tripRate(size uint64, us float64) string {
+	if us == 0 {
+		return none
+	}
+	return gbps(2 * float64(size) / us / 1e3)
+}
+
+func (v view) write(out *bytes.Buffer, wide bool) error {
+	for i, line := range v.title {
+		indent := "  "
+		if i == 0 {
+			indent = ""
+		}
+		writeWrapped(out, indent, line)
+	}
+	cols := v.cols
+	var dropped []string
+	if !wide {
+		cols, dropped = fit(cols, maxWidth)
+	}
+	if err := writeGrid(out, cols); err != nil {
+		return err
+	}
+	if len(dropped) > 0 {
+		writeWrapped(out, "  ", "left out to fit: "+strings.Join(slices.Compact(dropped), ", ")+" (--wide shows all columns)")
+	}
+	out.WriteByte('\n')
+	return nil
+}
+
+func (v view) writeMarkdown(out *bytes.Buffer) {
+	head, rest, _ := strings.Cut(v.title[0], ": ")
+	fmt.Fprintf(out, "### %s\n\n%s\n", escapeMarkdown(head), escapeMarkdown(rest))
+	for _, line := range v.title[1:] {
+		fmt.Fprintf(out, "<br>%s\n", escapeMarkdown(line))
+	}
+	out.WriteByte('\n')
+	writeMarkdownGrid(out, v.cols)
+}

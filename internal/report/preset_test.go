@@ -1,0 +1,150 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// preset is what a run with that preset leaves on two H200: ops at the sizes of its table, with made-up samples.
+func preset(name string, iters int, ops ...string) record.Document {
+	d := record.Document{
+		Schema: record.Schema, Version: "0.1.0", Preset: name, Env: gpuEnv(),
+		Command: []string{"p2pbench", "ipc", "--preset", name},
+	}
+	p, _ := claim.PresetNamed(name)
+	i := slices.IndexFunc(p.Flags, func(f claim.Flag) bool { return f.Name == "sizes" })
+	for _, op := range ops {
+		for _, text := range strings.Split(p.Flags[i].Value, ",") {
+			size := bytesOf(text)
+			window := 1
+			if op == "stream" {
+				window = 8
+			}
+			us := (4 + float64(size)/350_000) * math.Sqrt(float64(window))
+			path := "direct"
+			if strings.HasSuffix(name, "relay") {
+				path, us = "relay", 300*us
+			}
+			c := ipc(op, size, window, iters, us)
+			c.Path, c.Warmup = path, iters/10
+			d.Cells = append(d.Cells, c)
+		}
+	}
+	return d
+}
+
+// bytesOf reads 4K and 16M.
+func bytesOf(text string) uint64 {
+	n := uint64(0)
+	for _, r := range text {
+		switch r {
+		case 'K':
+			n <<= 10
+		case 'M':
+			n <<= 20
+		default:
+			n = 10*n + uint64(r-'0')
+		}
+	}
+	return n
+}
+
+// presets are runs of all presets, with one of everything that has to be said of a row.
+func presets() map[string]record.Document {
+	sweep := preset("uccl-876-sweep", 10, "latency", "stream", "pingpong")
+	last := len(sweep.Cells) - 1
+	sweep.Cells[last].Invalid = ptr("clocks were held down (rank 1: sw power cap)")
+	for i, c := range sweep.Cells {
+		if c.Op == "stream" && c.Size > 64<<20 {
+			sweep.Cells[i].Window = 4
+		}
+	}
+	compare := preset("uccl-876-compare", 20, "pingpong")
+	for i, c := range compare.Cells {
+		compare.Cells[i] = against(c, "nccl", "nccl 2.28.3", sampling(20, 10+float64(c.Size)/320_000))
+	}
+	return map[string]record.Document{
+		"sweep": sweep, "anchor": preset("uccl-876-anchor", 50, "latency", "stream", "pingpong"), "compare": compare,
+		"relay": preset("uccl-876-relay", 50, "latency", "pingpong"),
+	}
+}
+
+func TestGoldenPresets(t *testing.T) {
+	for name, d := range presets() {
+		t.Run(name, func(t *testing.T) { golden(t, "preset-"+name+".table", rendered(t, d, "table", Options{})) })
+	}
+	golden(t, "preset-compare-wide.table", rendered(t, presets()["compare"], "table", Options{Wide: true}))
+	golden(t, "preset-anchor.md", rendered(t, presets()["anchor"], "md", Options{}))
+	checkMarkdownTables(t, rendered(t, presets()["anchor"], "md", Options{}))
+}
+
+func TestPresetTablesFit(t *testing.T) {
+	for name, d := range presets() {
+		for line := range strings.Lines(rendered(t, d, "table", Options{})) {
+			if w := narrow.StringWidth(strings.TrimSuffix(line, "\n")); w > 120 {
+				t.Errorf("%s: %d columns: %s", name, w, line)
+			}
+		}
+	}
+}
+
+// Every preset has a table of its own, and a name that no version knows has the ordinary ones.
+func TestEveryPresetHasItsTable(t *testing.T) {
+	titles := map[string]bool{}
+	for _, name := range claim.PresetNames() {
+		text := rendered(t, preset(name, 10, "stream", "pingpong"), "table", Options{})
+		title, _, _ := strings.Cut(text, "\n")
+		if !strings.Contains(title, "(preset "+name+")") || titles[title] {
+			t.Errorf("%s: %s", name, title)
+		}
+		titles[title] = true
+	}
+	d := host()
+	want := rendered(t, d, "table", Options{})
+	d.Preset = "uccl-999-sweep"
+	if got := rendered(t, d, "table", Options{}); got != want {
+		t.Errorf("an unknown preset changed the table:\n%s", got)
+	}
+	if text := rendered(t, record.Document{Preset: "uccl-876-sweep"}, "table", Options{}); !strings.Contains(text, "no cell was measured") {
+		t.Errorf("an empty run: %s", text)
+	}
+}
+
+// The pull request's definitions: a full round trip, sample ⌊q·n⌋ of the sorted ones.
+func TestQuantile(t *testing.T) {
+	l := layout{notes: &notes{}}
+	c := ipc("pingpong", 1<<10, 1, 50, 1)
+	c.SamplesNS = nil
+	for i := range 50 {
+		c.SamplesNS = append(c.SamplesNS, int64(50-i)*1000) // 50 µs … 1 µs
+	}
+	if got := l.quantile(&c, 0.5); got != "52.00" { // sample 25 from 0 is 26 µs; nearest rank would be 25
+		t.Errorf("p50 %s, want 52.00", got)
+	}
+	if got := l.quantile(&c, 0.99); got != "100.00" {
+		t.Errorf("p99 %s, want the maximum, 100.00", got)
+	}
+	c.SamplesNS = nil
+	if got := l.quantile(&c, 0.5); got != "-[1]" || !strings.Contains(l.notes.texts[0], "samples") {
+		t.Errorf("without samples: %s %q", got, l.notes.texts)
+	}
+	if got := l.quantile(nil, 0.5); got != none {
+		t.Errorf("not measured: %s", got)
+	}
+}
+
+// 8 messages of 1 GiB in a second are 8 GiB/s, whatever the median.
+func TestBinaryRate(t *testing.T) {
+	c := record.Cell{Op: "stream", Size: 1 << 30, Window: 8, N: 2, Lat: record.Latency{P50: 1, Mean: 1e6}}
+	if got := binaryRate(&c); got != "8.00" {
+		t.Errorf("%s GiB/s, want 8.00", got)
+	}
+	if got := tripRate(1<<20, 2*1048.576); got != "1.00" {
+		t.Errorf("%s GB/s both ways, want 1.00", got)
+	}
+}
