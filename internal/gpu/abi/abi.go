@@ -204,9 +204,6 @@ func EngineAt(p unsafe.Pointer) *Engine {
 // Pointer is the struct p2p_engine for C code.
 func (g *Engine) Pointer() unsafe.Pointer { return unsafe.Pointer(g.c) }
 
-// Async reports whether copies go on after they were started.
-func (g *Engine) Async() bool { return g.c.async != 0 }
-
 // Records reports whether the engine can start a window's copies as one recorded unit.
 func (g *Engine) Records() bool { return g.c.record_begin != nil }
 

@@ -197,7 +197,7 @@ func TestTroubleFavoursNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, c.Trouble)
-			b := s.choose(t, 256, s.Engine("a", flat(c.a)...), s.Engine("b", flat(c.b)...))
+			b := s.choose(t, 1<<10, s.Engine("a", flat(c.a)...), s.Engine("b", flat(c.b)...))
 			if got := b.Choices(); got != "b" {
 				t.Errorf("choices %q, want the faster one", got)
 			}
@@ -213,7 +213,7 @@ func TestJitterIsAveraged(t *testing.T) {
 	for seed := range uint64(runs) {
 		m := besttest.NewMachine(besttest.Trouble{Jitter: 0.3, Seed: seed})
 		s := stage{m, x}
-		b, err := s.try(256, s.Engine("a", flat(21300)...), s.Engine("b", flat(20*us)...))
+		b, err := s.try(1<<10, s.Engine("a", flat(21300)...), s.Engine("b", flat(20*us)...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestJitterIsAveraged(t *testing.T) {
 
 // Where there is no room for a window, or for anything at all, a choice is made nevertheless.
 func TestLittleRoom(t *testing.T) {
-	for most, want := range map[uint64]string{100: "a", 256: "b", 512: "b; in windows a"} {
+	for most, want := range map[uint64]string{100: "a", 1 << 10: "b", 2 << 10: "b; in windows a"} {
 		s := newStage(t, besttest.Trouble{})
 		b := s.choose(t, most, s.Engine("a", flat(60*us)...), s.Engine("b", besttest.Cost{Copy: 40 * us}))
 		if got := b.Choices(); got != want {
@@ -289,7 +289,7 @@ func TestNumberOfEngines(t *testing.T) {
 		for range n {
 			engines = append(engines, s.Engine("a", flat(us)...))
 		}
-		if _, err := s.try(256, engines...); err == nil || !strings.Contains(err.Error(), "not 1 to 8") {
+		if _, err := s.try(1<<10, engines...); err == nil || !strings.Contains(err.Error(), "not 1 to 8") {
 			t.Errorf("%d engines: %v", n, err)
 		}
 		for _, e := range engines {

@@ -29,8 +29,10 @@ static uint64_t now(const struct best_trial *t) {
 	return t->clock.now ? t->clock.now(t->clock.self) : p2p_ticks_to_ns(c, p2p_ticks(c) - c->tick0);
 }
 
+static uint64_t idle_ns(const struct best_trial *t) { return t->window > 1 ? TRIAL_WINDOW_IDLE_NS : TRIAL_IDLE_NS; }
+
 static void idle(const struct best_trial *t) {
-	uint64_t until = now(t) + TRIAL_IDLE_NS;
+	uint64_t until = now(t) + idle_ns(t);
 	while (now(t) < until)
 		p2p_relax();
 }
@@ -65,7 +67,7 @@ static int rounds(struct best_trial *t, unsigned among, unsigned first, unsigned
 			int rc = turn(t, i, &x[i], e);
 			if (rc)
 				return rc;
-			round_ns += x[i].ns[0] + TRIAL_IDLE_NS;
+			round_ns += x[i].ns[0] + idle_ns(t);
 		}
 	}
 	return P2P_OK;
@@ -101,7 +103,7 @@ static unsigned compare(struct best_trial *t, const struct times *x) {
 static int undecided(const struct best_trial *t, unsigned near) {
 	uint64_t ns = 0;
 	for (unsigned i = 0; i < t->count; i++)
-		ns += near >> i & 1 ? t->median[i] : 0;
+		ns += near >> i & 1 ? t->median[i] + idle_ns(t) : 0;
 	return (near & (near - 1)) != 0 && TRIAL_GROUP * ns <= TRIAL_MORE_NS;
 }
 

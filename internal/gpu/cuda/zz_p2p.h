@@ -379,8 +379,8 @@ struct p2p_engine {
 	int (*leave)(void *self, const void *src, size_t n, struct p2p_error *e);
 	/*
 	 * mark notes, as number i below P2P_MARKS, the point behind all that was started so far; reached says without
-	 * waiting whether all before that point is complete (an event on the stream). NULL where there are no such
-	 * points: on an engine that is not async, and on one that is made of several.
+	 * waiting whether all before that point is complete (an event on the stream). NULL where copies are complete
+	 * when copy returns.
 	 */
 	int (*mark)(void *self, uint32_t i, struct p2p_error *e);
 	int (*reached)(void *self, uint32_t i, int *yes, struct p2p_error *e);

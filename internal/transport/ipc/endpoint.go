@@ -67,7 +67,11 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	end := ep.side.end
 	end.link = (*C.struct_ipc_link)(ep.link.Memory())
 	end.socket = C.int32_t(ep.link.Socket())
-	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, e) }); err != nil {
+	introduce := C.int(0)
+	if len(ep.side.choice) > 0 {
+		introduce = 1
+	}
+	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, introduce, e) }); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
 	if err := ep.side.choose(ep.env.Region); err != nil {
@@ -180,7 +184,11 @@ func (o Options) knobs() map[string]string {
 	return out
 }
 
+// micros is nil where there was nothing to time.
 func micros(ns C.uint64_t) *float64 {
+	if ns == 0 {
+		return nil
+	}
 	us := float64(ns) / 1e3
 	return &us
 }

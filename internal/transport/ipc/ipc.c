@@ -265,17 +265,21 @@ static int maps_memory(const struct ipc_end *end) {
 	return end->cfg.path != IPC_RELAY_POOLED && end->cfg.path != IPC_RELAY_FRESH && !end->cfg.threads;
 }
 
-int p2p_ipc_connect(struct ipc_end *end, struct p2p_error *e) {
+static int maps_beforehand(const struct ipc_end *end) {
+	return end->cfg.path == IPC_DIRECT && end->cfg.open == IPC_OPEN_EAGER;
+}
+
+int p2p_ipc_connect(struct ipc_end *end, int introduce, struct p2p_error *e) {
 	static const struct p2p_batch none = {.window = 1};
 	struct p2p_result r = {0};
 	struct run x = begin(end, &none, NULL, &r, e);
 	int rc = end->engine->bind(end->engine->self, e);
 	if (rc || (rc = ipc_pin_pool(&x)) || (rc = meet(&x)) || !maps_memory(end))
 		return rc;
-	uint32_t n = end->cfg.path == IPC_DIRECT ? x.s->buffers : 1;
+	uint32_t n = end->cfg.path == IPC_DIRECT ? x.s->buffers : introduce ? 1 : 0;
 	if ((rc = ipc_publish(&x, n)) || (rc = ipc_await_publications(&x, n)))
 		return rc;
-	return ipc_open_binding(&x, &x.s->bindings[0]);
+	return introduce || maps_beforehand(end) ? ipc_open_binding(&x, &x.s->bindings[0]) : P2P_OK;
 }
 
 void p2p_ipc_join(struct ipc_end *a, struct ipc_end *b) {
@@ -295,6 +299,7 @@ static int forget_introduction(struct run *x) {
 	struct ipc_end *end = x->end;
 	struct binding *b = &x->s->bindings[0];
 	int rc = ipc_close_binding(x, b);
+	b->fresh = 0;
 	if (end->cfg.path != IPC_DIRECT) {
 		ipc_close_fd(&b->handle.fd);
 		for (uint32_t i = 0; i < end->cfg.allocations; i++)
@@ -310,7 +315,7 @@ int p2p_ipc_ready(struct ipc_end *end, struct p2p_error *e) {
 	struct run x = begin(end, &none, NULL, &r, e);
 	int rc = end->engine->bind(end->engine->self, e);
 	if (rc == P2P_OK && maps_memory(end)) {
-		if (end->cfg.path == IPC_DIRECT && end->cfg.open == IPC_OPEN_EAGER)
+		if (maps_beforehand(end))
 			rc = ipc_direct_path.arm(&x, 0);
 		else
 			rc = forget_introduction(&x);

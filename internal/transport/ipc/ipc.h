@@ -105,8 +105,12 @@ uint64_t p2p_ipc_link_bytes(const struct ipc_config *c);
 int p2p_ipc_open(const struct ipc_config *c, struct p2p_engine *g, struct p2p_memory *m, const struct p2p_ctx *ctx,
 		 struct ipc_end **out, struct p2p_error *e);
 
-/* Introduces the ranks: each exports a buffer and maps the peer's. */
-int p2p_ipc_connect(struct ipc_end *end, struct p2p_error *e);
+/*
+ * Lets the ranks find each other and publish what the path publishes beforehand. introduce: each maps a buffer of the
+ * other, whatever the path, so that engines can be tried out; without it a path that maps as it goes has mapped nothing
+ * when its first message leaves.
+ */
+int p2p_ipc_connect(struct ipc_end *end, int introduce, struct p2p_error *e);
 
 /* Joins two ends of one process instead: each gets the other's buffers as they are. */
 void p2p_ipc_join(struct ipc_end *a, struct ipc_end *b);

@@ -78,7 +78,7 @@ func (p *pair) Connect(context.Context, [][]byte) error {
 	}
 	C.p2p_ipc_join(p.sides[0].end, p.sides[1].end)
 	err := p.both(func(s *side) error {
-		if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(s.end, e) }); err != nil {
+		if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(s.end, 0, e) }); err != nil {
 			return err
 		}
 		return call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(s.end, e) })
