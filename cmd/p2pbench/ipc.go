@@ -103,10 +103,14 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	return arm, nil
 }
 
-const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU: the receiver exports
-its buffer once, the sender maps it and copies straight into it, publishes a sequence
-number in shared memory and waits until the receiver has seen it. Without a GPU the
-two processes share CPU memory.
+const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU. Without a GPU the two
+processes share CPU memory. Everything that a message costs is inside its time.
+
+direct     the receiver published its buffer and the sender mapped it before; a message is
+           a copy into it and a sequence number in shared memory
+handshake  for each message the sender asks where it shall go, and maps what it is told
+get        the sender names its buffer, and the receiver maps and fetches it
+relay      through CPU memory
 
 latency   one message, until the sender knows that the receiver has it
 stream    a window of messages at once; one sample is one window
