@@ -23,6 +23,7 @@ func circumstances(d record.Document) []fact {
 		}
 	}
 	add("payload", verifiedText(d.Cells))
+	add("counters", countersText(d.Cells))
 	add("timing", timingText(d.Env.Harness))
 	add("cold", coldText(d))
 	for _, r := range d.Env.Ranks {
@@ -115,6 +116,9 @@ func rankText(r record.Rank) string {
 		parts = append(parts, fmt.Sprintf("on CPU %d", r.CPU))
 	} else {
 		parts = append(parts, "not pinned")
+	}
+	if r.CPUSeconds > 0 {
+		parts = append(parts, fmt.Sprintf("%.2f s of CPU time", r.CPUSeconds))
 	}
 	if r.After != nil && len(r.After.Throttle) > 0 {
 		parts = append(parts, "THROTTLED: "+strings.Join(r.After.Throttle, ", "))

@@ -1,0 +1,49 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// shownCounters are what a path did for its messages, in the order in which they are shown. The document has more, cell
+// by cell.
+var shownCounters = []string{
+	"path_direct", "path_handshake", "path_relay", "path_get", "control_msgs", "published", "exports", "opens", "closes",
+	"hits", "misses", "direct", "evictions", "stale", "overlap_deletes", "bounced", "moved_buffers",
+}
+
+// countersText sums the counters of all cells. A path that no message took is left out, as is what does not apply.
+func countersText(cells []record.Cell) string {
+	sum, known := map[string]uint64{}, map[string]bool{}
+	for _, c := range cells {
+		for name, n := range c.Counters {
+			sum[name] += n
+			known[name] = true
+		}
+	}
+	var parts []string
+	for _, name := range shownCounters {
+		if !known[name] || strings.HasPrefix(name, "path_") && sum[name] == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s %d", name, sum[name])
+		if ns := sum[strings.TrimSuffix(name, "s")+"_ns"]; ns > 0 && sum[name] > 0 {
+			text += fmt.Sprintf(" (%s µs each)", micros(float64(ns)/1e3/float64(sum[name])))
+		}
+		parts = append(parts, text)
+	}
+	if mapped := mappedBytes(cells); mapped > 0 {
+		parts = append(parts, fmt.Sprintf("mapped %.1f MiB", float64(mapped)/(1<<20)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// mappedBytes is the memory of the peers that was mapped after the last cell: a level.
+func mappedBytes(cells []record.Cell) uint64 {
+	if len(cells) == 0 {
+		return 0
+	}
+	return cells[len(cells)-1].Counters["mapped_bytes"]
+}
