@@ -152,8 +152,8 @@ func (w *server) openArm(a Arm) ([]byte, error) {
 	}
 	ep, err := t.Open(context.Background(), transport.Env{
 		Run: w.init.Run + "-" + a.Name, Rank: w.init.Rank, Devices: w.init.Devices, Device: w.device,
-		Open:   func(i gpu.Info) (gpu.Device, error) { return w.factory.Device(i, "") },
-		Wait:   w.wait, CPUs: w.init.CPUs,
+		Open: func(i gpu.Info) (gpu.Device, error) { return w.factory.Device(i, "") },
+		Wait: w.wait, CPUs: w.init.CPUs,
 		Region: w.init.Region, Timeout: w.init.Timeout,
 	})
 	if err != nil {
