@@ -378,8 +378,8 @@ func TestOutcome(t *testing.T) {
 	if want := uint64(53 * 2 * 3000 * 2); out.Checked != want {
 		t.Errorf("%d bytes checked, want %d", out.Checked, want)
 	}
-	if got := out.Counters["path_direct"]; got != 53*2 {
-		t.Errorf("path_direct %d, want the %d messages of rank 0", got, 53*2)
+	if got := out.Counters["path_direct"]; got != 53*2*2 {
+		t.Errorf("path_direct %d, want the %d messages of both ranks", got, 53*2*2)
 	}
 	used, err := team.Finish(t.Context())
 	if err != nil || len(used) != 2 || used[0] <= 0 || used[1] <= 0 {
