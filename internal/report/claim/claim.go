@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Claim is one statement of a pull request.
+// Claim is one statement of a pull request, or of p2pbench about itself.
 type Claim struct {
 	ID        string // "uccl-876/export-cache"
 	Title     string // what is claimed, in one sentence
@@ -75,10 +75,10 @@ func (t Test) Quick() Test {
 	return t
 }
 
-// All are the claims, by pull request.
-func All() []Claim { return slices.Concat(uccl876(), mpich7862()) }
+// All are the claims, by pull request, and p2pbench's own.
+func All() []Claim { return slices.Concat(uccl876(), mpich7862(), own()) }
 
-// Seeds are the pull requests that claims are taken from.
+// Seeds are the pull requests that claims are taken from, and p2pbench itself.
 func Seeds() []string {
 	var seeds []string
 	for _, c := range All() {

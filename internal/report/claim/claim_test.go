@@ -39,8 +39,8 @@ func TestClaimsAreWhole(t *testing.T) {
 			t.Errorf("%s: nothing is tested", c.ID)
 		}
 	}
-	if len(seen) != 14 {
-		t.Errorf("%d claims, want 14", len(seen))
+	if len(seen) != 17 {
+		t.Errorf("%d claims, want 17", len(seen))
 	}
 }
 
@@ -134,7 +134,7 @@ func TestUnknownClaim(t *testing.T) {
 		"export":              `no claim "export": did you mean uccl-876/export-cache?`,
 		"cache-off":           `no claim "cache-off": did you mean mpich-7862/cache-off?`,
 		"mpich-7862/xyz":      `no claim "mpich-7862/xyz": there are mpich-7862/direct-hit, mpich-7862/cache-off, `,
-		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, or an ID that`,
+		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, p2pbench, or an ID that`,
 		"":                    `no claim "": use all`,
 		"uccl-876/vs-nccl/on": `no claim "uccl-876/vs-nccl/on": there are uccl-876/direct-vs-handshake, `,
 	} {
