@@ -57,9 +57,14 @@ func TestEveryTestIsOnePlan(t *testing.T) {
 	eachTest(t, func(t *testing.T, test claim.Test) {
 		a, b := f.commands(test, host.Kind)
 		tr, err := f.plan(test, a, b)
-		if test.B.Baseline == "nccl" {
+		needsGPU := func(a claim.Arm) bool {
+			return a.Baseline == "nccl" || slices.ContainsFunc(a.Args, func(s string) bool {
+				return slices.Contains([]string{"ce", "sm", "bulk", "proxy"}, s)
+			})
+		}
+		if needsGPU(test.A) || needsGPU(test.B) {
 			if !errors.Is(err, gpu.ErrUnsupported) {
-				t.Errorf("NCCL between CPU memory: %v", err)
+				t.Errorf("NCCL or a GPU's engine between CPU memory: %v", err)
 			}
 			return
 		}

@@ -60,26 +60,21 @@ type Driver interface {
 // Device is an opened device. Methods may be called from any goroutine, one at a time.
 type Device interface {
 	Info() Info
-	// Alloc returns a buffer of at least bytes bytes, exportable as a handle of that kind. HandleAuto lets the
-	// device choose.
-	Alloc(bytes uint64, kind HandleKind) (Buffer, error)
+	// Alloc returns a buffer of at least bytes bytes for this process alone; what another one shall map comes from
+	// Memory.
+	Alloc(bytes uint64) (Buffer, error)
 	// Free says how many bytes Alloc could still hand out.
 	Free() (uint64, error)
 	// Engines names the ways this device can copy. The first is what "auto" means on a device that is no Chooser.
 	Engines() []string
 	// Engine opens one of them. An unknown name is an error that lists the known ones.
 	Engine(name string) (Engine, error)
-	// Handles names the kinds of memory handle this device can make, the preferred first.
-	Handles() []HandleKind
-	// Memory opens the device's memory of that kind of handle, for loops that allocate, export and map as they go.
-	// HandleAuto lets the device choose.
+	// Memory opens the device's memory of that kind of handle, which is how processes share memory: timed loops
+	// allocate, export and map through its table as they go. HandleAuto lets the device choose.
 	Memory(kind HandleKind) (Memory, error)
 	// Reaches reports whether this device's engines can read and write that device's memory directly.
 	Reaches(other Info) bool
-	// Import maps memory that another process exported. Closing the buffer unmaps it. Import owns h.FD and closes
-	// it.
-	Import(h Handle) (Buffer, error)
-	// Close releases the device; buffers and engines must be closed before.
+	// Close releases the device; buffers, memories and engines must be closed before.
 	Close() error
 }
 
@@ -89,9 +84,7 @@ type Buffer interface {
 	Addr() uintptr
 	// Size is in bytes.
 	Size() uint64
-	// Export makes a handle by which another process can map the buffer. The caller closes Handle.FD.
-	Export() (Handle, error)
-	// Close frees or unmaps. A second Close does nothing.
+	// Close frees the memory. A second Close does nothing.
 	Close() error
 }
 
@@ -116,14 +109,6 @@ const (
 	HandleVMM    HandleKind = "vmm-fd" // cuda: cuMemExportToShareableHandle, POSIX file descriptor
 	HandleFabric HandleKind = "fabric" // cuda: cuMemExportToShareableHandle, 64 bytes that other nodes can open too
 )
-
-// Handle names exported memory. FD is -1 when the kind needs none.
-type Handle struct {
-	Kind   HandleKind `json:"kind"`
-	Bytes  uint64     `json:"bytes"`
-	Opaque []byte     `json:"opaque,omitempty"` // the driver's handle
-	FD     int        `json:"-"`
-}
 
 // Engine is one way of copying on a device, with a stream of its own where the device has streams.
 type Engine interface {

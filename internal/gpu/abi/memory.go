@@ -63,6 +63,12 @@ type Range struct {
 	Length, ID uint64
 }
 
+// Pointer is an address of device memory as C code takes it. unsafe.Pointer(a) would be the same, but go vet refuses it,
+// for good reason where a number stands for Go memory, which the collector frees. Here it stands for memory that a
+// device's library or mmap gave, which the collector knows nothing of and leaves where it is. Go code may follow the
+// pointer only where it leads to CPU memory.
+func Pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
+
 // MemoryAt wraps the memory table at p, which must stay valid as long as the Memory is used.
 func MemoryAt(p unsafe.Pointer) *Memory {
 	m := (*C.struct_p2p_memory)(p)

@@ -36,7 +36,7 @@ func newRig(t *testing.T, bytes uint64) rig {
 	r := rig{dev: dev, x: abi.NewCtx(page, 0, time.Minute, false)}
 	t.Cleanup(func() { r.x.Close(); _ = page.Close() })
 	for _, b := range []*gpu.Buffer{&r.src, &r.dst} {
-		if *b, err = dev.Alloc(bytes, gpu.HandleAuto); err != nil {
+		if *b, err = dev.Alloc(bytes); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = (*b).Close() })

@@ -134,18 +134,6 @@ func TestFakeArchitectures(t *testing.T) {
 	}
 }
 
-func TestFakeWithoutVMM(t *testing.T) {
-	fake{cuda: []string{"-DOMIT_VMM"}}.on(t, func(t *testing.T) {
-		r := newRig(t, New(), 0)
-		if got := fmt.Sprint(r.dev.Handles()); got != "[legacy]" {
-			t.Errorf("handles %s", got)
-		}
-		_, err := r.dev.Alloc(1, gpu.HandleVMM)
-		refused(t, err, "vmm-fd", "[legacy]")
-		r.fill(r.alloc(100).Addr(), 100, 1, 0)
-	})
-}
-
 func TestFakeJITFailure(t *testing.T) {
 	fake{env: []string{"FAKE_JIT_LOG=ptxas: line 7: unknown instruction"}}.on(t, func(t *testing.T) {
 		_, err := New().Open(fakeUUID0)
@@ -157,7 +145,7 @@ func TestFakeAllocRefusesWhatDoesNotFit(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
 		for _, n := range []uint64{800 << 20, 1 << 62, ^uint64(0)} {
-			_, err := r.dev.Alloc(n, gpu.HandleAuto)
+			_, err := r.dev.Alloc(n)
 			reports(t, err, fmt.Sprintf("%d bytes", n), "0.8 of 1.0 GiB are free", fakeUUID0)
 		}
 		if b := r.alloc(0); b.Size() == 0 || b.Addr() == 0 {

@@ -30,14 +30,14 @@ type handleTrial struct {
 	err  error
 }
 
-// Handles lists what Alloc can make exportable: legacy handles, and file descriptors and fabric handles where this
+// handles lists the kinds that Memory can open: legacy handles, and file descriptors and fabric handles where this
 // machine has them. Whether it has the latter is tried out.
-func (d *Device) Handles() []gpu.HandleKind {
+func (d *Device) handles() []gpu.HandleKind {
 	kinds := []gpu.HandleKind{gpu.HandleLegacy}
-	if d.c != nil && d.c.vmm != 0 {
+	if d.c.vmm != 0 {
 		kinds = append(kinds, gpu.HandleVMM)
 	}
-	if d.c != nil && d.tryFabric() == nil {
+	if d.tryFabric() == nil {
 		kinds = append(kinds, gpu.HandleFabric)
 	}
 	return kinds
@@ -52,11 +52,11 @@ func (d *Device) nativeKind(kind gpu.HandleKind) (C.int, error) {
 		return C.CUDA_MEMORY_VMM, nil
 	case kind == gpu.HandleVMM:
 		return 0, unsupported("no handle kind %q: %s or its driver (for CUDA %s) cannot map memory by file descriptors: use one of %v",
-			kind, d.info.UUID, cudaVersion(driverVersion()), d.Handles())
+			kind, d.info.UUID, cudaVersion(driverVersion()), d.handles())
 	case kind == gpu.HandleFabric:
 		return C.CUDA_MEMORY_FABRIC, d.tryFabric()
 	}
-	return 0, unsupported("no handle kind %q: use one of %v", kind, d.Handles())
+	return 0, unsupported("no handle kind %q: use one of %v", kind, d.handles())
 }
 
 // tryFabric makes a fabric handle: the GPU may have them and this process may still not be allowed to make any.

@@ -147,10 +147,17 @@ static int vmm_import(struct cuda_memory *m, const struct cuda_opaque *h, int fd
 }
 
 static int legacy_import(struct cuda_memory *m, const struct cuda_opaque *h, struct p2p_error *e) {
+	static const char advice[] = ": was it exported by this very process, or is it mapped here already? A legacy "
+				     "handle opens in other processes only";
 	int native = cuIpcOpenMemHandle_v2(&m->addr, *h, CUDA_IPC_LAZY_PEER);
-	if (native)
-		m->addr = 0;
-	return cuda_ok(e, "cuIpcOpenMemHandle_v2", native);
+	if (native == CUDA_OK)
+		return P2P_OK;
+	m->addr = 0;
+	cuda_fail(e, "cuIpcOpenMemHandle_v2", native);
+	size_t said = strlen(e->text);
+	if (native == CUDA_INVALID_CONTEXT || native == CUDA_ALREADY_MAPPED)
+		snprintf(e->text + said, sizeof e->text - said, "%s", advice);
+	return P2P_ERR_DEVICE;
 }
 
 int cuda_memory_import(struct cuda_device *d, int kind, const struct cuda_opaque *h, int fd, size_t n,

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
@@ -71,7 +73,7 @@ func TestFakeFabric(t *testing.T) {
 			c.fake.on(t, func(t *testing.T) {
 				r := newRig(t, New(), 0)
 				m, err := r.dev.Memory(gpu.HandleFabric)
-				listed := strings.Contains(fmt.Sprint(r.dev.Handles()), "fabric")
+				listed := strings.Contains(fmt.Sprint(r.handles()), "fabric")
 				if c.says == nil {
 					check(t, err)
 					check(t, m.Close())
@@ -79,7 +81,7 @@ func TestFakeFabric(t *testing.T) {
 					refused(t, err, append(c.says, `"fabric"`, "IMEX channel", "/dev/nvidia-caps-imex-channels/channel0", "nvidia-imex")...)
 				}
 				if listed != (c.says == nil) {
-					t.Errorf("handles %v", r.dev.Handles())
+					t.Errorf("handles %v", r.handles())
 				}
 			})
 		})
@@ -129,6 +131,37 @@ func TestFakeMemoryWithoutVMM(t *testing.T) {
 		if x := rangeOf(t, m, base); x.Base != base || m.Granule() != 2<<20 {
 			t.Errorf("%+v, granule %d", x, m.Granule())
 		}
+		r.fill(r.alloc(100).Addr(), 100, 1, 0)
+	})
+}
+
+// A handle that promises what is not there is refused by the driver; the descriptor stays the caller's, and what was taken
+// before is given back: fake.on looks.
+func TestFakeMemoryOpenFails(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		r := newRig(t, New(), 0)
+		m := r.memory(t, gpu.HandleVMM)
+		base := alloc(t, m, 1, 0)
+		h, err := m.Export(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := h
+		wrong.Length += m.Granule()
+		_, err = m.Open(wrong)
+		reports(t, err, "cuMemMap: CUDA_ERROR_FAKE (1)")
+		wrong = h
+		wrong.FD = 1 << 20
+		_, err = m.Open(wrong)
+		reports(t, err, "cuMemImportFromShareableHandle: CUDA_ERROR_FAKE (1)")
+		again, err := m.Open(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, unix.Close(h.FD))
+		r.fill(base, h.Length, 9, 0)
+		r.expect(again, h.Length, 9, "the second mapping")
+		check(t, m.Unmap(again))
 	})
 }
 

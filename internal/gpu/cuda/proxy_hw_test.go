@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
@@ -211,12 +212,19 @@ func TestHWProxyClose(t *testing.T) {
 }
 
 // others does what may need the GPU for itself: memory, handles, engines, another context's worth of them.
-func others(r *rig) error {
-	b, err := r.dev.Alloc(64<<20, "legacy")
+func others(r *rig, m *abi.Memory) error {
+	b, err := r.dev.Alloc(64 << 20)
 	if err != nil {
 		return err
 	}
-	if _, err := b.Export(); err != nil {
+	base, err := m.Alloc(64<<20, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Export(base); err != nil {
+		return err
+	}
+	if err := m.Release(base); err != nil {
 		return err
 	}
 	for _, name := range []string{"sm", "proxy:2", "ce"} {
@@ -249,13 +257,13 @@ func TestHWProxyLetsOthersIn(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 8192
 	dst, src := r.alloc(n), r.alloc(n)
-	g := r.proxy("proxy")
+	g, m := r.proxy("proxy"), r.memory(t, gpu.HandleLegacy)
 	for round := range uint64(3) {
 		key := abi.PayloadKey(round, n, 0, 0)
 		r.fill(src.Addr(), n, key, 0)
 		r.copy(g.Table(), dst.Addr(), src.Addr(), n)
 		start := time.Now()
-		if err := others(r); err != nil {
+		if err := others(r, m); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("beside an idle kernel: %v", time.Since(start))
@@ -277,7 +285,7 @@ func TestHWProxyLetsOthersIn(t *testing.T) {
 		}
 	}()
 	// Both use r.ctx: its progress page is written by both, which only a watchdog would mind.
-	start, err := time.Now(), others(r)
+	start, err := time.Now(), others(r, m)
 	close(quit)
 	t.Logf("beside a busy kernel: %v", time.Since(start))
 	check(t, err)

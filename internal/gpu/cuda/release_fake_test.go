@@ -35,6 +35,14 @@ func releasing(t *testing.T, m *abi.Memory, base uintptr, err error) error {
 	return err
 }
 
+// unmapping unmaps what could be opened.
+func unmapping(t *testing.T, m *abi.Memory, base uintptr, err error) error {
+	if err == nil {
+		check(t, m.Unmap(base))
+	}
+	return err
+}
+
 // closingFD exports and closes the descriptor.
 func closingFD(t *testing.T, m *abi.Memory, base uintptr) error {
 	h, err := m.Export(base)
@@ -49,10 +57,6 @@ func TestFakeFailures(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
 		b, big := r.alloc(1<<20), r.alloc(4<<20)
-		v, err := r.dev.Alloc(1<<20, gpu.HandleVMM)
-		if err != nil {
-			t.Fatal(err)
-		}
 		closing := func(c interface{ Close() error }, err error) error {
 			if err == nil {
 				check(t, c.Close())
@@ -62,8 +66,7 @@ func TestFakeFailures(t *testing.T) {
 		openDevice := func() error { d, err := New().Open(fakeUUID1); return closing(d, err) }
 		openEngine := func() error { g, err := r.dev.Engine("bulk"); return closing(g, err) }
 		openProxy := func() error { g, err := r.dev.Engine("proxy"); return closing(g, err) }
-		vmm := func() error { b, err := r.dev.Alloc(1, gpu.HandleVMM); return closing(b, err) }
-		legacy := func() error { b, err := r.dev.Alloc(1, gpu.HandleLegacy); return closing(b, err) }
+		plain := func() error { b, err := r.dev.Alloc(1); return closing(b, err) }
 		record := func() error { return enginetest.Record(r.ce, b.Addr(), b.Addr()+512, 100, 128, 2) }
 		launch := func() error { return enginetest.Launch(r.ce, r.ctx) }
 		check(t, record())
@@ -77,6 +80,12 @@ func TestFakeFailures(t *testing.T) {
 		rangeLegacy := func() error { _, err := legacyTable.Range(legacyBase); return err }
 		exportLegacy := func() error { _, err := legacyTable.Export(legacyBase); return err }
 		exportVMM := func() error { return closingFD(t, vmmTable, vmmBase) }
+		h, err := vmmTable.Export(vmmBase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { check(t, unix.Close(h.FD)) }()
+		mapVMM := func() error { base, err := vmmTable.Open(h); return unmapping(t, vmmTable, base, err) }
 		pin := func() error {
 			err := legacyTable.Pin(address(host), 4096)
 			if err == nil {
@@ -117,14 +126,9 @@ func TestFakeFailures(t *testing.T) {
 			{"cuLaunchKernel", openProxy},
 			{"cuMemcpyAsync", openProxy},
 			{"cuStreamQuery", openProxy},
-			{"cuMemGetInfo_v2", legacy},
-			{"cuMemAlloc_v2", legacy},
-			{"cuMemCreate", vmm},
-			{"cuMemAddressReserve", vmm},
-			{"cuMemMap", vmm},
-			{"cuMemSetAccess", vmm},
-			{"cuIpcGetMemHandle", func() error { _, err := b.Export(); return err }},
-			{"cuMemExportToShareableHandle", func() error { _, err := v.Export(); return err }},
+			{"cuMemGetInfo_v2", plain},
+			{"cuMemAlloc_v2", plain},
+			{"cuCtxSetCurrent", plain},
 			{"cuStreamBeginCapture_v2", record},
 			{"cuGraphInstantiateWithFlags", record},
 			{"cuGraphLaunch", launch},
@@ -146,6 +150,10 @@ func TestFakeFailures(t *testing.T) {
 			{"cuIpcGetMemHandle", exportLegacy},
 			{"cuPointerGetAttribute", exportLegacy},
 			{"cuMemExportToShareableHandle", exportVMM},
+			{"cuMemImportFromShareableHandle", mapVMM},
+			{"cuMemAddressReserve", mapVMM},
+			{"cuMemMap", mapVMM},
+			{"cuMemSetAccess", mapVMM},
 			{"cuMemHostRegister_v2", pin},
 			{"cuMemGetInfo_v2", unused},
 			{"cuCtxSetCurrent", exportVMM},
@@ -159,8 +167,7 @@ func TestFakeFailures(t *testing.T) {
 			reports(t, err, c.function, "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory")
 			check(t, c.do())
 		}
-		err = failing(t, "cuIpcGetMemHandle", 801, func() error { _, err := b.Export(); return err })
-		refused(t, err, "cuIpcGetMemHandle")
+		refused(t, failing(t, "cuMemGetAllocationGranularity", 801, openVMM), "cuMemGetAllocationGranularity")
 	})
 }
 
@@ -183,13 +190,16 @@ func TestFakeClose(t *testing.T) {
 			}
 			parts = append(parts, g)
 		}
-		for _, kind := range dev.Handles() {
-			b, err := dev.Alloc(1, kind)
-			if err != nil {
-				t.Fatal(err)
-			}
-			parts = append(parts, b)
+		b, err := dev.Alloc(1)
+		if err != nil {
+			t.Fatal(err)
 		}
+		m, err := dev.Memory(gpu.HandleVMM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alloc(t, m.Table(), 1, 0)
+		parts = append(parts, b, m)
 		check(t, parts[0].Close())
 		check(t, parts[0].Close())
 		check(t, dev.Close())
@@ -197,14 +207,11 @@ func TestFakeClose(t *testing.T) {
 		for _, p := range parts {
 			check(t, p.Close())
 		}
-		if b := parts[5].(gpu.Buffer); b.Addr() != 0 || b.Size() != 0 {
+		if b.Addr() != 0 || b.Size() != 0 {
 			t.Error("a closed buffer has an address")
-		} else if _, err := b.Export(); err == nil {
-			t.Error("a closed buffer can be exported")
 		}
 		for what, f := range map[string]func() error{
-			"Alloc":  func() error { _, err := dev.Alloc(1, gpu.HandleAuto); return err },
-			"Import": func() error { _, err := dev.Import(gpu.Handle{Kind: gpu.HandleLegacy, FD: -1}); return err },
+			"Alloc":  func() error { _, err := dev.Alloc(1); return err },
 			"Engine": func() error { _, err := dev.Engine("ce"); return err },
 			"Free":   func() error { _, err := dev.Free(); return err },
 			"Memory": func() error { _, err := dev.Memory(gpu.HandleAuto); return err },
@@ -218,29 +225,5 @@ func TestFakeClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(t, again.Close())
-	})
-}
-
-// Import owns the descriptor, also when it fails.
-func TestFakeImportClosesFD(t *testing.T) {
-	fake{}.on(t, func(t *testing.T) {
-		r := newRig(t, New(), 0)
-		for _, kind := range []gpu.HandleKind{gpu.HandleVMM, gpu.HandleLegacy, "other"} {
-			b, err := r.dev.Alloc(1, gpu.HandleVMM)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h, err := b.Export()
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.Kind, h.Bytes = kind, 5 // not its size
-			if _, err := r.dev.Import(h); err == nil {
-				t.Errorf("%s: import succeeds", kind)
-			}
-			if f := os.NewFile(uintptr(h.FD), "fd"); f != nil && f.Close() == nil {
-				t.Errorf("%s: import left the descriptor open", kind)
-			}
-		}
 	})
 }

@@ -90,9 +90,12 @@ func (r *rig) engines() []string {
 	return names
 }
 
+// handles names the kinds of handle that this GPU has.
+func (r *rig) handles() []gpu.HandleKind { return r.dev.(*Device).handles() }
+
 func (r *rig) alloc(n uint64) gpu.Buffer {
 	r.t.Helper()
-	b, err := r.dev.Alloc(n, gpu.HandleAuto)
+	b, err := r.dev.Alloc(n)
 	if err != nil {
 		r.t.Fatal(err)
 	}

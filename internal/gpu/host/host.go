@@ -1,9 +1,9 @@
 // Package host is CPU memory as a device: what p2pbench measures where there is no GPU, and the device on which the
 // whole house is tested.
 //
-// Each NUMA node is a device. Memory is a memfd, so that it is shared between processes by passing a file descriptor
-// over a Unix socket: nothing has a name in a file system, nothing depends on the size of /dev/shm, and nothing is
-// left behind however a process ends.
+// Each NUMA node is a device. Memory that processes share is a memfd, whose file descriptor goes over a Unix socket:
+// nothing has a name in a file system, nothing depends on the size of /dev/shm, and nothing is left behind however a
+// process ends.
 package host
 
 /*
@@ -110,12 +110,10 @@ func (d *device) Close() error { return nil }
 // Free is the memory the kernel says it could still give, within the limit of the control group.
 func (d *device) Free() (uint64, error) { return available("/proc/meminfo", "/sys/fs/cgroup") }
 
-func (d *device) Handles() []gpu.HandleKind { return []gpu.HandleKind{gpu.HandleMemFD} }
-
-func (d *device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
-	if err := acceptHandle(kind); err != nil {
-		return nil, err
-	}
+// Alloc maps whole pages of the kind that Memory's are of, so that a source costs a copy what an inbox does. In a private
+// mapping, what was never written would be the kernel's one page of zeroes, read from the cache, and huge pages would
+// come by other rules.
+func (d *device) Alloc(bytes uint64) (gpu.Buffer, error) {
 	free, err := d.Free()
 	if err != nil {
 		return nil, err
@@ -124,46 +122,11 @@ func (d *device) Alloc(bytes uint64, kind gpu.HandleKind) (gpu.Buffer, error) {
 		return nil, fmt.Errorf("host: %d bytes asked for, %d available", bytes, free)
 	}
 	bytes = roundUp(bytes)
-	fd, err := unix.MemfdCreate("p2pbench", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	mem, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("host: memfd_create: %w", err)
+		return nil, fmt.Errorf("host: allocate %d bytes: mmap: %w", bytes, err)
 	}
-	b := &buffer{fd: fd}
-	err = unix.Ftruncate(fd, int64(bytes))
-	if err == nil { // a peer must not be able to shrink the memory under us, which would end in SIGBUS
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
-	}
-	if err == nil {
-		err = b.mmap(bytes)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, fmt.Errorf("host: allocate %d bytes: %w", bytes, err)
-	}
-	return b, nil
-}
-
-func (d *device) Import(h gpu.Handle) (gpu.Buffer, error) {
-	b := &buffer{fd: h.FD, imported: true}
-	if h.Kind != gpu.HandleMemFD || h.FD < 0 {
-		if h.FD >= 0 {
-			_ = unix.Close(h.FD)
-		}
-		return nil, fmt.Errorf("host: cannot import a %q handle: %w", h.Kind, gpu.ErrUnsupported)
-	}
-	var st unix.Stat_t
-	err := unix.Fstat(h.FD, &st)
-	if err == nil && uint64(st.Size) < h.Bytes {
-		err = fmt.Errorf("holds %d bytes, handle says %d", st.Size, h.Bytes)
-	}
-	if err == nil {
-		err = b.mmap(h.Bytes)
-	}
-	if err != nil {
-		_ = unix.Close(h.FD)
-		return nil, fmt.Errorf("host: import: %w", err)
-	}
-	return b, nil
+	return &buffer{mem: mem}, nil
 }
 
 func roundUp(bytes uint64) uint64 {
@@ -171,38 +134,11 @@ func roundUp(bytes uint64) uint64 {
 	return max((bytes+page-1)/page*page, page)
 }
 
-type buffer struct {
-	mem      []byte
-	fd       int
-	imported bool
-}
-
-func (b *buffer) mmap(bytes uint64) error {
-	if bytes > math.MaxInt {
-		return fmt.Errorf("%d bytes do not fit the address space", bytes)
-	}
-	mem, err := unix.Mmap(b.fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("mmap: %w", err)
-	}
-	b.mem = mem
-	return nil
-}
+type buffer struct{ mem []byte }
 
 func (b *buffer) Addr() uintptr { return uintptr(unsafe.Pointer(&b.mem[0])) }
 
 func (b *buffer) Size() uint64 { return uint64(len(b.mem)) }
-
-func (b *buffer) Export() (gpu.Handle, error) {
-	if b.imported {
-		return gpu.Handle{}, fmt.Errorf("host: export: the memory belongs to another process: %w", gpu.ErrUnsupported)
-	}
-	fd, err := unix.FcntlInt(uintptr(b.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return gpu.Handle{}, fmt.Errorf("host: export: %w", err)
-	}
-	return gpu.Handle{Kind: gpu.HandleMemFD, Bytes: b.Size(), FD: fd}, nil
-}
 
 func (b *buffer) Close() error {
 	if b.mem == nil {
@@ -210,9 +146,6 @@ func (b *buffer) Close() error {
 	}
 	err := unix.Munmap(b.mem)
 	b.mem = nil
-	if cerr := unix.Close(b.fd); err == nil {
-		err = cerr
-	}
 	return err
 }
 

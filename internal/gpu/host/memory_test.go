@@ -6,11 +6,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
@@ -147,7 +145,7 @@ func open(t *testing.T) gpu.Device {
 
 func alloc(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
 	t.Helper()
-	b, err := d.Alloc(n, gpu.HandleAuto)
+	b, err := d.Alloc(n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,10 +157,7 @@ func alloc(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
 	return b
 }
 
-func content(b gpu.Buffer) []byte {
-	a := b.Addr()
-	return unsafe.Slice(*(**byte)(unsafe.Pointer(&a)), b.Size())
-}
+func content(b gpu.Buffer) []byte { return bytesAt(b.Addr(), b.Size()) }
 
 func TestAlloc(t *testing.T) {
 	d := open(t)
@@ -181,21 +176,49 @@ func TestAlloc(t *testing.T) {
 			t.Errorf("a second Close: %v", err)
 		}
 	}
-	if _, err := d.Alloc(1, gpu.HandleLegacy); !errors.Is(err, gpu.ErrUnsupported) {
-		t.Errorf("a handle that CPU memory has not: %v", err)
+}
+
+// A source that nobody has written yet is memory all the same: a page of zeroes for all of it would stay in the cache, and
+// copies from it would be too fast.
+func TestAllocIsMemoryWhenRead(t *testing.T) {
+	const n = 4 << 20
+	b := alloc(t, open(t), n)
+	for i := 0; i < n; i += os.Getpagesize() {
+		if content(b)[i] != 0 {
+			t.Fatalf("byte %d is not 0", i)
+		}
+	}
+	if got := resident(t, b.Addr()); got < n {
+		t.Errorf("%d bytes are in memory after all %d were read", got, n)
 	}
 }
 
-// More than there is is refused as such, before anything is taken.
+// resident is how many bytes of the mapping that begins at p are in memory of their own.
+func resident(t *testing.T, p uintptr) uint64 {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, mapping, ok := strings.Cut(string(maps), fmt.Sprintf("\n%x-", p))
+	_, rss, found := strings.Cut(mapping, "\nRss:")
+	rss, _, _ = strings.Cut(rss, "kB")
+	kib, err := strconv.ParseUint(strings.TrimSpace(rss), 10, 64)
+	if !ok || !found || err != nil {
+		t.Fatalf("the kernel does not tell of a mapping at %#x: %v", p, err)
+	}
+	return kib << 10
+}
+
+// More than there is is refused as such.
 func TestAllocTooMuch(t *testing.T) {
 	d := open(t)
 	free, err := d.Free()
 	if err != nil || free == 0 {
 		t.Fatalf("%d, %v", free, err)
 	}
-	before := descriptors(t)
 	for _, n := range []uint64{free * 2, 1 << 62, math.MaxInt64, math.MaxUint64 - 5000, math.MaxUint64} {
-		b, err := d.Alloc(n, gpu.HandleAuto)
+		b, err := d.Alloc(n)
 		if err == nil {
 			_ = b.Close()
 			t.Fatalf("%d bytes of %d were given", n, free)
@@ -204,113 +227,6 @@ func TestAllocTooMuch(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %q", n, err, want)
 		}
 	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
-// Two mappings of one buffer are one memory.
-func TestExportAndImport(t *testing.T) {
-	d := open(t)
-	before := descriptors(t)
-	b := alloc(t, d, 5000)
-	h, err := b.Export()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h.Kind != gpu.HandleMemFD || h.Bytes != b.Size() {
-		t.Errorf("%+v", h)
-	}
-	peer, err := d.Import(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content(b)[4999] = 42
-	if got := content(peer); uint64(len(got)) != b.Size() || got[4999] != 42 {
-		t.Error("what one wrote the other does not see")
-	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if content(peer)[4999] != 42 {
-		t.Error("the memory left with its first owner")
-	}
-	if h, err := peer.Export(); !errors.Is(err, gpu.ErrUnsupported) {
-		t.Errorf("another process's memory was exported again: %+v, %v", h, err)
-	}
-	if err := peer.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
-}
-
-func memfd(t *testing.T, size int64) int {
-	t.Helper()
-	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Ftruncate(fd, size); err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
-// A handle that promises more than is there would end in SIGBUS at the first touch.
-func TestImportRefuses(t *testing.T) {
-	d := open(t)
-	before := descriptors(t)
-	for name, c := range map[string]struct {
-		h    gpu.Handle
-		want string
-	}{
-		"too small":       {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 8192, FD: memfd(t, 4096)}, "holds 4096 bytes, handle says 8192"},
-		"empty":           {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 1, FD: memfd(t, 0)}, "holds 0 bytes, handle says 1"},
-		"absurd":          {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: math.MaxUint64, FD: memfd(t, 4096)}, "holds 4096 bytes"},
-		"another kind":    {gpu.Handle{Kind: gpu.HandleVMM, Bytes: 1, FD: memfd(t, 4096)}, `cannot import a "vmm-fd" handle`},
-		"no descriptor":   {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 1, FD: -1}, "cannot import"},
-		"no bytes at all": {gpu.Handle{Kind: gpu.HandleMemFD, Bytes: 0, FD: memfd(t, 4096)}, "invalid argument"},
-	} {
-		b, err := d.Import(c.h)
-		if err == nil {
-			_ = b.Close()
-			t.Errorf("%s: imported", name)
-			continue
-		}
-		if !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
-	}
-	if after := descriptors(t); after != before { // Import owns the descriptor, also when it fails
-		t.Errorf("%d descriptors before, %d after", before, after)
-	}
-}
-
-// A peer that holds the memory cannot take it away from under this process.
-func TestSealed(t *testing.T) {
-	b := alloc(t, open(t), 1<<16)
-	h, err := b.Export()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(h.FD) }()
-	for _, size := range []int64{0, 4096, 1 << 20} {
-		if err := unix.Ftruncate(h.FD, size); !errors.Is(err, unix.EPERM) {
-			t.Errorf("to %d bytes: %v, want %v", size, err, unix.EPERM)
-		}
-	}
-	content(b)[1<<16-1] = 1 // still there
 }
 
 func TestDevices(t *testing.T) {

@@ -49,7 +49,7 @@ func rangeOf(tb testing.TB, m *abi.Memory, p uintptr) abi.Range {
 	return r
 }
 
-func bytesAt(a uintptr, n uint64) []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&a)), n) }
+func bytesAt(a uintptr, n uint64) []byte { return unsafe.Slice((*byte)(abi.Pointer(a)), n) }
 
 // mappings counts this process's mappings of memory that p2pbench made.
 func mappings(t *testing.T) int {
@@ -59,6 +59,15 @@ func mappings(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return strings.Count(string(maps), "/memfd:p2pbench")
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
 }
 
 func TestMemoryKinds(t *testing.T) {
@@ -288,6 +297,7 @@ func TestMemoryRefuses(t *testing.T) {
 		"too many bytes":       {huge, abi.ErrInvalid, "no address space holds so many"},
 		"more than fit":        {large, abi.ErrDevice, "mmap, 4611686018427387904 bytes"},
 		"open too much":        {changed(func(h *abi.Handle) { h.Length = 8193 }), abi.ErrInvalid, "holds 8192 bytes, handle says 8193"},
+		"open beyond measure":  {changed(func(h *abi.Handle) { h.Length = math.MaxUint64 }), abi.ErrInvalid, "holds 8192 bytes, handle says 1844"},
 		"open nothing":         {changed(func(h *abi.Handle) { h.Length = 0 }), abi.ErrInvalid, "not a handle of CPU memory"},
 		"open another kind":    {changed(func(h *abi.Handle) { h.Kind = 99 }), abi.ErrInvalid, "not a handle of CPU memory"},
 		"open without":         {changed(func(h *abi.Handle) { h.FD = -1 }), abi.ErrInvalid, "not a handle of CPU memory"},

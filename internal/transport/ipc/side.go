@@ -96,7 +96,7 @@ func openSide(o Options, rank int, d gpu.Device, region uint64, ctx *abi.Ctx) (_
 	if s.memory, err = d.Memory(o.Handle); err != nil {
 		return nil, err
 	}
-	if s.own, err = d.Alloc(region, gpu.HandleAuto); err != nil {
+	if s.own, err = d.Alloc(region); err != nil {
 		return nil, err
 	}
 	cfg := o.config(rank, region)
@@ -105,7 +105,7 @@ func openSide(o Options, rank int, d gpu.Device, region uint64, ctx *abi.Ctx) (_
 	if err := abi.ErrorAt(unsafe.Pointer(&e)); err != nil {
 		return nil, err
 	}
-	s.end.own = pointer(s.own.Addr())
+	s.end.own = (*C.uint8_t)(abi.Pointer(s.own.Addr()))
 	if s.second != nil {
 		s.end.second = s.table(s.second)
 	}
@@ -277,6 +277,3 @@ func (s *side) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// pointer is a device address as C code holds it; Go never follows it.
-func pointer(a uintptr) *C.uint8_t { return *(**C.uint8_t)(unsafe.Pointer(&a)) }

@@ -65,10 +65,10 @@ func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoin
 		if ep.engine[way], err = d.Engine(t.engine(d)); err != nil {
 			return nil, err
 		}
-		if ep.source[way], err = d.Alloc(env.Region, gpu.HandleAuto); err != nil {
+		if ep.source[way], err = d.Alloc(env.Region); err != nil {
 			return nil, err
 		}
-		if ep.inbox[way], err = d.Alloc(env.Region, gpu.HandleAuto); err != nil {
+		if ep.inbox[way], err = d.Alloc(env.Region); err != nil {
 			return nil, err
 		}
 	}
@@ -111,11 +111,7 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 
 func cEngine(e gpu.Engine) *C.struct_p2p_engine { return (*C.struct_p2p_engine)(e.Table().Pointer()) }
 
-// cBytes is a device address as C code holds it; Go never follows it.
-func cBytes(b gpu.Buffer) *C.uint8_t {
-	a := b.Addr()
-	return *(**C.uint8_t)(unsafe.Pointer(&a))
-}
+func cBytes(b gpu.Buffer) *C.uint8_t { return (*C.uint8_t)(abi.Pointer(b.Addr())) }
 
 func (ep *endpoint) Describe() transport.Path {
 	p := transport.Path{Path: "memcpy", Completion: "receiver", Knobs: map[string]string{}}

@@ -11,8 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
-	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -36,8 +36,10 @@ type endpoint struct {
 	env     transport.Env
 	version string
 	engine  gpu.Engine
-	source  gpu.Buffer
-	inbox   gpu.Buffer
+	memory  []io.Closer // what source and inbox are in
+	source  *C.uint8_t
+	inbox   *C.uint8_t
+	bytes   uint64 // of each
 	link    *link.Link
 	id      C.struct_nccl_id // rank 0's, of the communicator that is timed
 	twin    C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
@@ -62,11 +64,7 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	if ep.engine, err = env.Device.Engine("ce"); err != nil {
 		return nil, err
 	}
-	kind := t.bufferKind(env.Device)
-	if ep.source, err = env.Device.Alloc(env.Region, kind); err != nil {
-		return nil, err
-	}
-	if ep.inbox, err = env.Device.Alloc(env.Region, kind); err != nil {
+	if err = ep.allocate(); err != nil {
 		return nil, err
 	}
 	if ep.link, err = link.Open(env.Run, env.Rank); err != nil {
@@ -75,13 +73,44 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	return ep, ep.makeID(ctx)
 }
 
-// bufferKind is the kind of memory that NCCL can make the most of: it shares registered buffers with the peer when
-// they are of the kind that can travel as a file descriptor.
-func (t *nccl) bufferKind(d gpu.Device) gpu.HandleKind {
-	if t.o.Register && slices.Contains(d.Handles(), gpu.HandleVMM) {
-		return gpu.HandleVMM
+// allocate makes both buffers. Those that shall be registered are of the kind of memory that NCCL can make the most of,
+// where the device has it: NCCL shares it with the peer as a file descriptor.
+func (ep *endpoint) allocate() error {
+	if ep.o.Register {
+		m, err := ep.env.Device.Memory(gpu.HandleVMM)
+		if err == nil {
+			ep.memory = append(ep.memory, m)
+			return ep.allocateFrom(m)
+		}
+		if !errors.Is(err, gpu.ErrUnsupported) {
+			return err
+		}
 	}
-	return gpu.HandleAuto
+	for _, p := range []**C.uint8_t{&ep.source, &ep.inbox} {
+		b, err := ep.env.Device.Alloc(ep.env.Region)
+		if err != nil {
+			return err
+		}
+		ep.memory = append(ep.memory, b)
+		*p, ep.bytes = (*C.uint8_t)(abi.Pointer(b.Addr())), b.Size()
+	}
+	return nil
+}
+
+// allocateFrom makes them of m, which frees them when it is closed.
+func (ep *endpoint) allocateFrom(m gpu.Memory) error {
+	for _, p := range []**C.uint8_t{&ep.source, &ep.inbox} {
+		var r C.struct_p2p_range
+		if err := onThread(func(e *C.struct_p2p_error) {
+			table := (*C.struct_p2p_memory)(m.Table().Pointer())
+			C.p2p_nccl_alloc(ep.table(), table, C.size_t(ep.env.Region), &r, e)
+		}); err != nil {
+			kind, _ := m.Kind()
+			return fmt.Errorf("allocate %d bytes as %s: %w", ep.env.Region, kind, err)
+		}
+		*p, ep.bytes = r.base, uint64(r.length)
+	}
+	return nil
 }
 
 // makeID starts rank 0's meeting point.
@@ -169,16 +198,9 @@ func (ep *endpoint) setEnd() {
 		engine: ep.table(),
 		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
 		link:   (*C.struct_nccl_link)(ep.link.Memory()),
-		source: cBytes(ep.source), inbox: cBytes(ep.inbox),
-		bytes: C.size_t(min(ep.source.Size(), ep.inbox.Size())),
-		rank:  C.uint32_t(ep.env.Rank),
+		source: ep.source, inbox: ep.inbox, bytes: C.size_t(ep.bytes),
+		rank: C.uint32_t(ep.env.Rank),
 	}
-}
-
-// cBytes is a device address as C code holds it; Go never follows it.
-func cBytes(b gpu.Buffer) *C.uint8_t {
-	a := b.Addr()
-	return *(**C.uint8_t)(unsafe.Pointer(&a))
 }
 
 // meet makes a communicator, which blocks until the peer does the same.
@@ -301,12 +323,10 @@ func (ep *endpoint) Close() error {
 		errs = append(errs, ep.engine.Close())
 		ep.engine = nil
 	}
-	for _, b := range []*gpu.Buffer{&ep.inbox, &ep.source} {
-		if *b != nil {
-			errs = append(errs, (*b).Close())
-			*b = nil
-		}
+	for _, m := range ep.memory {
+		errs = append(errs, m.Close())
 	}
+	ep.memory = nil
 	if ep.link != nil {
 		errs = append(errs, ep.link.Close())
 		ep.link = nil

@@ -172,7 +172,16 @@ func TestFakeOptions(t *testing.T) {
 			"ctas and registered",
 			fake{env: []string{"NCCL_NVLS_ENABLE=1", "NCCL_ALGO=Ring"}},
 			nccl.Options{CTAs: 4, Register: true},
-			[]string{"rank 0 init 4 4 nvls 1\n", "rank 0 register 2097152\n", "rank 1 register 2097152\n", "rank 1 deregister\n"},
+			[]string{
+				"rank 0 init 4 4 nvls 1\n", "rank 0 register 2097152 of cuMemCreate\n",
+				"rank 1 register 2097152 of cuMemCreate\n", "rank 1 deregister\n",
+			},
+		},
+		{
+			"registered, old driver",
+			fake{flags: []string{"-DOMIT_VMM"}},
+			nccl.Options{Register: true},
+			[]string{"rank 0 register 2097152 of cuMemAlloc\n", "rank 1 register 2097152 of cuMemAlloc\n"},
 		},
 		{"graph", fake{}, nccl.Options{Graph: true, CTAs: 64}, []string{"rank 1 init 64 64 nvls 0\n"}},
 		{"without optional functions", fake{flags: []string{"-DOMIT_OPTIONAL"}}, nccl.Options{}, nil},
@@ -299,6 +308,13 @@ func TestFakeConnectFails(t *testing.T) {
 			transporttest.ErrHang,
 			nccl.Options{},
 			nil, // whoever notices first: the wait, or the deadline around it
+		},
+		{
+			"no memory to register",
+			fake{env: []string{"FAKE_FAIL=cuMemCreate:2"}},
+			transporttest.ErrFailed,
+			nccl.Options{Register: true},
+			[]string{"nccl: open: allocate 1048576 bytes as vmm-fd: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (2)"},
 		},
 		{
 			"no registration",

@@ -10,6 +10,15 @@ int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error 
 	return rc ? rc : nccl_ok(e, NULL, "ncclGetUniqueId", ncclGetUniqueId(id));
 }
 
+int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, struct p2p_range *r,
+		   struct p2p_error *e) {
+	void *base;
+	int rc = engine->bind(engine->self, e);
+	if (rc || (rc = m->alloc(m->self, n, NULL, &base, e)))
+		return rc;
+	return m->range(m->self, base, r, e);
+}
+
 static int send_n(struct nccl_end *end, void *comm, const void *p, size_t n, struct p2p_error *e) {
 	int peer = 1 - (int)end->rank;
 	return nccl_ok(e, comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, peer, comm, end->engine->stream));

@@ -57,6 +57,9 @@ struct nccl_end {
 /* Makes the id that both ranks need. */
 int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e);
 
+/* Allocates at least n bytes of m, memory of the engine's device. */
+int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, struct p2p_range *r, struct p2p_error *e);
+
 /*
  * Makes one of end's communicators, which returns once both ranks ask for it; registers both buffers if `with_buffers`;
  * and sends a byte each way, so that the connection between the two, which NCCL makes at its first use, exists. ctas

@@ -107,7 +107,7 @@ func (e *Engine) Complete() { C.script_complete(e.c) }
 // Start starts a copy and does not wait for it.
 func Start(g *abi.Engine, dst, src uintptr, n uint64) error {
 	var e C.struct_p2p_error
-	C.script_start(table(g), pointer(dst), pointer(src), C.size_t(n), &e)
+	C.script_start(table(g), abi.Pointer(dst), abi.Pointer(src), C.size_t(n), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
@@ -137,6 +137,3 @@ func Reached(g *abi.Engine, i uint32) (bool, error) {
 }
 
 func table(g *abi.Engine) *C.struct_p2p_engine { return (*C.struct_p2p_engine)(g.Pointer()) }
-
-// pointer is an address as C code takes it.
-func pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }

@@ -459,7 +459,7 @@ const char *ncclGetLastError(const struct comm *c) {
 
 int ncclCommRegister(struct comm *c, void *p, size_t n, void **handle) {
 	NCCL_FAIL_IF_ASKED;
-	note("rank %d register %zu\n", c->rank, n);
+	note("rank %d register %zu of %s\n", c->rank, n, find_block((uintptr_t)p) ? "cuMemAlloc" : "cuMemCreate");
 	*handle = p;
 	return p && n ? 0 : 4;
 }
