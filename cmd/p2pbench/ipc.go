@@ -94,12 +94,20 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	if _, err := ipc.New(o); err != nil {
 		return worker.Arm{}, usageError{err}
 	}
+	if f.graph == 1 {
+		if err := o.Recordable(); err != nil {
+			return worker.Arm{}, usagef("--cudagraph 1: %w", err)
+		}
+	}
 	buffers, err := ipc.ParseBuffers(o.Buffers)
 	if err != nil {
 		return worker.Arm{}, usageError{err}
 	}
 	arm := newArm("ipc", o)
 	arm.Regions = 1 + buffers.Regions()
+	if o.Relay.Mode == "fresh" {
+		arm.Regions++ // the segments of a window
+	}
 	return arm, nil
 }
 

@@ -37,10 +37,9 @@ enum {
 };
 
 /* Requests that may be unanswered, so that neither ring can fill up with requests and answers. */
-#define MOST_REQUESTS 256u
+#define MOST_REQUESTS 64u
 
-/* Messages of the largest window. */
-#define MOST_WINDOW 4096u
+#define MOST_WINDOW IPC_MOST_WINDOW
 
 /* Messages set aside: each message of the largest window, and an UNMAP or two before each. */
 #define INBOUND (4u * MOST_WINDOW)
@@ -87,6 +86,7 @@ struct ipc_state {
 	uint64_t rung_done, rung_ack; /* latest sequence numbers that came as messages */
 	struct p2p_message *inbound;  /* SEND and UNMAP, in order; fds are in the handle */
 	uint32_t inbound_head, inbound_tail;
+	uint32_t sent_fds; /* for a fault */
 	/* handles.c */
 	struct exported *exports;
 	uint32_t exports_len;
@@ -97,6 +97,9 @@ struct ipc_state {
 	uint32_t introduced;      /* publications of the peer since the start */
 	/* direct.c */
 	uint32_t answers; /* handshake: of the window under way */
+	uint32_t answering;
+	uint32_t asked_head, asked_tail;
+	struct p2p_message asked[MOST_REQUESTS]; /* requests that wait for their turn */
 	struct p2p_message *answer;
 	uint8_t **to; /* where the messages of the window go, or come from */
 	/* get.c */

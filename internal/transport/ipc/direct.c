@@ -2,12 +2,14 @@
 
 /* ---- receiver: publications and answers ----------------------------------------------------------------------- */
 
-static int tell_of(struct run *x, uint32_t type, uint64_t tag, uint64_t seq, uint8_t *p, uint64_t size) {
-	struct p2p_message m = {.type = type, .tag = tag, .seq = seq, .size = size, .version = x->s->version};
+/* Tells of the memory `slot` bytes into a buffer. Handles are of buffers: a cache has as many keys as there are. */
+static int tell_of(struct run *x, struct p2p_message m, uint32_t buffer, uint64_t slot) {
 	int owned;
-	int rc = ipc_export(x, p, &m.handle, &m.offset, &owned);
+	m.version = x->s->version;
+	int rc = ipc_export(x, ipc_buffer(x->end, buffer), &m.handle, &m.offset, &owned);
 	if (rc)
 		return rc;
+	m.offset += slot;
 	m.flags = m.handle.fd >= 0 ? FLAG_FD : 0;
 	rc = ipc_tell(x, &m);
 	if (owned)
@@ -26,7 +28,8 @@ static int publish_one(struct run *x, uint32_t buffer, int always) {
 	x->s->published[buffer] = r.id;
 	x->s->version++;
 	end->count.published++;
-	return tell_of(x, MSG_PUBLISH, buffer, 0, p, end->cfg.region);
+	struct p2p_message m = {.type = MSG_PUBLISH, .tag = buffer, .size = end->cfg.region};
+	return tell_of(x, m, buffer, 0);
 }
 
 int ipc_publish(struct run *x, uint32_t n) {
@@ -54,10 +57,28 @@ static int prepare_handshake(struct run *x, uint32_t i) {
 	return ipc_renew(x, &changed);
 }
 
+static int answer(struct run *x, const struct p2p_message *q) {
+	uint32_t w = (uint32_t)(q->tag % x->l.b->window);
+	struct p2p_message m = {.type = MSG_HANDLE, .tag = q->tag, .seq = q->seq, .size = q->size};
+	return tell_of(x, m, ipc_turn(x->s, q->tag), ipc_slot(x, w));
+}
+
+/* An answer may have to wait for room, and takes in more requests meanwhile: they have to wait for their turn. */
 int ipc_take_request(struct run *x, const struct p2p_message *m) {
-	uint32_t w = (uint32_t)(m->tag % x->l.b->window);
-	uint8_t *p = ipc_buffer(x->end, ipc_turn(x->s, m->tag)) + ipc_slot(x, w);
-	return tell_of(x, MSG_HANDLE, m->tag, m->seq, p, m->size);
+	struct ipc_state *s = x->s;
+	int rc = P2P_OK;
+	if (s->asked_tail - s->asked_head == MOST_REQUESTS)
+		return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer asked more than it may");
+	s->asked[s->asked_tail++ % MOST_REQUESTS] = *m;
+	if (s->answering)
+		return P2P_OK;
+	s->answering = 1;
+	while (rc == P2P_OK && s->asked_head != s->asked_tail) {
+		struct p2p_message q = s->asked[s->asked_head++ % MOST_REQUESTS];
+		rc = answer(x, &q);
+	}
+	s->answering = 0;
+	return rc;
 }
 
 /* Receives a window; requests are answered while it waits. */
@@ -227,6 +248,7 @@ static int await_answer(struct run *x, uint32_t w) {
 	while (x->s->answers <= w)
 		if ((rc = ipc_wait_step(x, &wait, P2P_WAIT_READY, w + 1, x->s->answers)))
 			return rc;
+	ipc_waited(x, &wait);
 	return P2P_OK;
 }
 
@@ -253,7 +275,11 @@ static int copy_asked(struct run *x, uint64_t seq, uint32_t i) {
 			if ((rc = ask(x, seq, ipc_number(x, i, asked))))
 				return rc;
 		struct binding *b = &x->s->bindings[ipc_turn(x->s, ipc_number(x, i, w))];
-		if ((rc = await_answer(x, w)) || (rc = use_answer(x, b, &x->s->answer[w])) ||
+		if ((rc = await_answer(x, w)))
+			return rc;
+		if (x->s->answer[w].tag != ipc_number(x, i, w))
+			return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer answered another question");
+		if ((rc = use_answer(x, b, &x->s->answer[w])) ||
 		    (rc = g->copy(g->self, bound(x, b), ipc_own_slot(x, w), x->l.b->size, x->l.e)))
 			return rc;
 	}

@@ -38,7 +38,9 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 	}
 	ep := &endpoint{env: env, o: t.o}
 	if ep.o.Path == "auto" {
-		ep.o = ep.o.resolve(env.Device.Reaches(env.Devices[1-env.Rank]))
+		if ep.o, err = ep.o.resolve(env.Device.Reaches(env.Devices[1-env.Rank])); err != nil {
+			return nil, fmt.Errorf("ipc: open: %w", err)
+		}
 	}
 	if ep.side, err = openSide(ep.o, env.Rank, env.Device, env.Region, env.Wait.WithWake(ep.o.wake())); err == nil {
 		ep.link, err = link.Open(env.Run, env.Rank)

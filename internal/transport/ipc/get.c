@@ -153,19 +153,22 @@ static int tell_bounced(struct run *x, struct p2p_message *m, const uint8_t *p, 
 }
 
 static int send_one(struct run *x, uint64_t seq, uint32_t i, uint32_t w) {
-	uint8_t *p = ipc_shared_slot(x, i, w);
+	uint8_t *buffer = ipc_buffer(x->end, ipc_turn(x->s, ipc_number(x, i, w))), *p = buffer + ipc_slot(x, w);
 	struct p2p_message m = {
 		.type = MSG_SEND, .tag = ipc_number(x, i, w), .seq = seq << 1 | x->end->cfg.rank, .size = x->l.b->size};
 	struct p2p_range r;
-	int rc = x->end->memory->range(x->end->memory->self, p, &r, x->l.e);
+	int rc = x->end->memory->range(x->end->memory->self, buffer, &r, x->l.e);
 	if (rc)
 		return rc;
 	m.base = (uint64_t)(uintptr_t)r.base;
-	m.offset = (uint64_t)(p - r.base);
+	m.offset = (uint64_t)(buffer - r.base) + ipc_slot(x, w);
 	m.handle.fd = -1;
 	if (bounces(x->s, r.length, m.base))
 		return tell_bounced(x, &m, p, w);
-	return x->end->cfg.cache == IPC_CACHE_OFF ? tell_uncached(x, &m, r.base) : tell_cached(x, &m, &r);
+	if (x->end->cfg.cache != IPC_CACHE_OFF)
+		return tell_cached(x, &m, &r);
+	x->end->count.misses++;
+	return tell_uncached(x, &m, r.base);
 }
 
 /* The payload moves when the receiver fetches it: what is left is to wait for its acknowledgement. */
@@ -339,9 +342,19 @@ static int leave_get(struct run *x, uint32_t i) {
 	return rc;
 }
 
+/*
+ * Takes in every address that the peer told before it acknowledged: one that is read after its entry was evicted and
+ * made anew would name a mapping that is gone.
+ */
+static int arm_get(struct run *x, uint32_t i) {
+	(void)i;
+	return ipc_progress(x);
+}
+
 const struct ipc_path ipc_get_path = {
 	.supply = supply_get,
 	.leave = leave_get,
+	.arm = arm_get,
 	.send = send_get,
 	.receive = receive_get,
 	.settle = settle,

@@ -46,8 +46,10 @@ static int poison(struct run *x) {
 /* Lets the peer send the next operation. */
 static inline int grant(struct run *x, uint32_t i) {
 	int rc = x->path->prepare ? x->path->prepare(x, i) : P2P_OK;
+	if (rc)
+		return rc;
 	atomic_store_explicit(&x->in->ready, *x->received + 1, memory_order_release);
-	return rc;
+	return P2P_OK;
 }
 
 static inline int await_grant(struct run *x, uint32_t i) {
@@ -346,7 +348,7 @@ static void closing(int *rc, struct p2p_error *first, int last, const struct p2p
 int p2p_ipc_close(struct ipc_end *end, struct p2p_error *e) {
 	struct ipc_state *s = end->state;
 	struct p2p_error one;
-	int rc = end->engine->bind(end->engine->self, e);
+	int rc = end->engine ? end->engine->bind(end->engine->self, e) : P2P_OK; /* none: it could not be chosen */
 	closing(&rc, e, ipc_unpin_pool(end, &one), &one);
 	closing(&rc, e, ipc_handles_close(end, &one), &one);
 	closing(&rc, e, ipc_buffers_close(end, &one), &one);

@@ -26,7 +26,11 @@ enum {
 	IPC_DIE_BEFORE_ACK = 4,
 	IPC_DIE_BEFORE_DONE = 5,
 	IPC_NO_SEGMENT = 6,
+	IPC_STUTTER = 7,
 };
+
+/* Messages of the largest window. */
+#define IPC_MOST_WINDOW 4096u
 
 /* The knobs; see Options in options.go. */
 struct ipc_config {

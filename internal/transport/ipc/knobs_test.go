@@ -214,6 +214,42 @@ func TestWindowBeyondTheRing(t *testing.T) {
 	}
 }
 
+// A socket that is full for a moment delays descriptors, and changes the order of nothing.
+func TestStutter(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	for _, o := range []ipc.Options{
+		{Path: "handshake", ExportCache: "off"},
+		{Path: "handshake", Buffers: "rotate:3"},
+		{Path: "get", Cache: "off"},
+		{Path: "get", Cache: "dual", Buffers: "rotate:20"},
+		{Path: "relay", Relay: ipc.Relay{Mode: "fresh"}},
+	} {
+		o.Fault = ipc.FaultStutter
+		t.Run(o.Path+" "+o.Cache+o.ExportCache+o.Buffers, func(t *testing.T) {
+			measure(t, subject(t, infos[0], infos[0], o), everyOp(200)...)
+		})
+	}
+}
+
+// A cache by pointer keeps one handle for each buffer, however many messages lie in it, in whatever cells.
+func TestPointerCacheInWindows(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	o := ipc.Options{Path: "handshake", ExportCache: "pointer", Buffers: "slices:3"}
+	if got := measure(t, subject(t, infos[0], infos[0], o), everyOp(500)...); got["exports"] != 6 {
+		t.Errorf("three slices of each rank: %v", got)
+	}
+}
+
+// A message of no bytes at the very end of a buffer is a message of that buffer.
+func TestNothingAtTheEnd(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	for _, path := range []string{"direct", "handshake", "relay", "get"} {
+		b := messages(transport.OpLatency, 0, 1, 5)
+		b.Offset = 4096
+		measure(t, subject(t, infos[0], infos[0], ipc.Options{Path: path}), b)
+	}
+}
+
 // Sequence numbers of 64 bits and ring indexes of 32 go on counting beyond their last value.
 func TestWrap(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
@@ -377,6 +413,14 @@ func TestOptions(t *testing.T) {
 		{ipc.Options{Relay: ipc.Relay{Mode: "fresh", Depth: 2}}, "belong to pooled"},
 		{ipc.Options{Relay: ipc.Relay{Chunk: 1000}}, "--relay-chunk 1000: want a multiple of 4096"},
 		{ipc.Options{Relay: ipc.Relay{Depth: 17}}, "--relay-depth 17: want 1 to 16"},
+		{ipc.Options{Relay: ipc.Relay{Chunk: 128 << 20}}, "a pool of 512 MiB, want at most 256 MiB"},
+		{ipc.Options{Path: "relay", Handle: gpu.HandleMemFD}, "--handle memfd: the relay shares no device memory"},
+		{ipc.Options{Cache: "off", CacheSize: intPtr(4)}, "--cache off keeps nothing: leave out --cache-size"},
+		{ipc.Options{Path: "direct", Fault: ipc.FaultNoValidation}, "--inject no-validation: needs --path get"},
+		{ipc.Options{Path: "get", Fault: ipc.FaultEvictInFlight}, "--inject evict-in-flight: needs --path get --buffers"},
+		{ipc.Options{Path: "relay", Fault: ipc.FaultNoSegment}, "--inject no-segment: needs --relay fresh"},
+		{ipc.Options{Path: "get", Fault: ipc.FaultDieBeforeDone}, "--inject die-before-done: needs"},
+		{ipc.Options{Completion: "ring-ack", Fault: ipc.FaultMute}, "--inject mute: needs --completion done-seq"},
 		{ipc.Options{Path: "relay", SameProcess: true}, "--same-process belongs to direct"},
 		{ipc.Options{SameProcess: true, Open: "lazy"}, "--same-process hands the pointer over"},
 		{ipc.Options{Handle: "paper"}, "--handle paper: use one of"},

@@ -57,6 +57,7 @@ var (
 // Faults are the ways in which a rank misbehaves on purpose.
 var Faults = []string{
 	FaultMute, FaultNoValidation, FaultEvictInFlight, FaultDieBeforeAck, FaultDieBeforeDone, FaultNoSegment,
+	FaultStutter,
 }
 
 // The faults.
@@ -67,6 +68,7 @@ const (
 	FaultDieBeforeAck  = "die-before-ack"  // rank 1 is killed between seeing a message and acknowledging it
 	FaultDieBeforeDone = "die-before-done" // rank 0 is killed between its copy and saying so
 	FaultNoSegment     = "no-segment"      // relay fresh: the system gives no shared memory
+	FaultStutter       = "stutter"         // every seventh descriptor finds the socket full at first
 )
 
 // Defaults and limits.
@@ -76,6 +78,7 @@ const (
 	DefaultRelayChunk = 2 << 20
 	DefaultRelayDepth = 4
 	maxRelayDepth     = 16
+	maxPool           = 256 << 20 // bytes of a direction's chunks
 	maxBuffers        = 2048
 	maxStreams        = 8
 )
@@ -235,6 +238,8 @@ func (o *Options) check() error {
 		return errors.New("--open eager: the handshake learns of a buffer when a message asks for it: use lazy or per-call")
 	case o.Path == "relay" && slices.Contains([]string{"sm", "bulk", "proxy"}, engine):
 		return fmt.Errorf("--path relay copies between a GPU and CPU memory, which is not %s's work: use --engine ce", o.Engine)
+	case o.Path == "relay" && o.Handle != "" && o.Handle != gpu.HandleAuto:
+		return fmt.Errorf("--handle %s: the relay shares no device memory: leave it out", o.Handle)
 	case o.Path == "relay" && patterned:
 		return fmt.Errorf("--buffers %s: the relay shares no device memory, so there is nothing to show: use direct, handshake or get", o.Buffers)
 	case o.SameProcess && o.Path != "direct":
@@ -243,6 +248,8 @@ func (o *Options) check() error {
 		return errors.New("--same-process hands the pointer over: there is no handle, and nothing to export or open")
 	case o.CacheSize != nil && (*o.CacheSize < 0 || *o.CacheSize > MaxCacheSize):
 		return fmt.Errorf("--cache-size %d: want 0 (off) to %d", *o.CacheSize, MaxCacheSize)
+	case o.CacheSize != nil && o.Cache == "off":
+		return errors.New("--cache off keeps nothing: leave out --cache-size")
 	case o.CacheSize != nil && o.Path != "get":
 		return fmt.Errorf("--path %s has no --cache-size: it belongs to get", o.Path)
 	case o.Streams < 0 || o.Streams > maxStreams:
@@ -251,10 +258,34 @@ func (o *Options) check() error {
 		return fmt.Errorf("--streams %d: only the copy engine is split, not %s: use --engine ce", o.Streams, o.Engine)
 	case o.Relay.Mode == "fresh" && (o.Relay.Chunk != 0 || o.Relay.Depth != 0):
 		return errors.New("--relay fresh moves a message in one piece: --relay-chunk and --relay-depth belong to pooled")
-	case o.Relay.Chunk%4096 != 0 || o.Relay.Chunk > 1<<30:
-		return fmt.Errorf("--relay-chunk %d: want a multiple of 4096, at most 1 GiB", o.Relay.Chunk)
+	case o.Relay.Chunk%4096 != 0:
+		return fmt.Errorf("--relay-chunk %d: want a multiple of 4096", o.Relay.Chunk)
 	case o.Relay.Depth < 0 || o.Relay.Depth > maxRelayDepth:
 		return fmt.Errorf("--relay-depth %d: want 1 to %d", o.Relay.Depth, maxRelayDepth)
+	case max(o.Relay.Chunk, 1)*uint64(max(o.Relay.Depth, DefaultRelayDepth)) > maxPool:
+		return fmt.Errorf("--relay-chunk × --relay-depth: a pool of %d MiB, want at most %d MiB",
+			o.Relay.Chunk*uint64(max(o.Relay.Depth, DefaultRelayDepth))>>20, maxPool>>20)
+	}
+	return o.checkFault()
+}
+
+// checkFault refuses a fault that could not strike: a run that it leaves alone would prove nothing.
+func (o *Options) checkFault() error {
+	patterned := !o.plain()
+	for _, f := range []struct {
+		fault string
+		ok    bool
+		needs string
+	}{
+		{FaultNoValidation, o.Path == "get" && patterned && o.Cache != "off", "--path get --buffers realloc-same"},
+		{FaultEvictInFlight, o.Path == "get" && patterned && o.Cache != "off", "--path get --buffers rotate:K with fewer than K --cache-size"},
+		{FaultNoSegment, o.Relay.Mode == "fresh", "--relay fresh"},
+		{FaultDieBeforeDone, o.Path != "get" && o.Relay.Mode != "fresh", "a path on which the sender says that it is done: direct, handshake or relay pooled"},
+		{FaultMute, o.Completion != "ring-ack", "--completion done-seq"},
+	} {
+		if o.Fault == f.fault && !f.ok {
+			return fmt.Errorf("--inject %s: needs %s", f.fault, f.needs)
+		}
 	}
 	return nil
 }
@@ -271,13 +302,32 @@ func (o Options) EngineName() string {
 }
 
 // resolve is what "auto" means between devices that do, or do not, reach each other's memory.
-func (o Options) resolve(reaches bool) Options {
+func (o Options) resolve(reaches bool) (Options, error) {
 	o.Path = "relay"
 	if reaches {
 		o.Path = "direct"
 	}
+	if err := o.check(); err != nil {
+		return o, fmt.Errorf("the devices do not reach each other's memory: %w", err)
+	}
 	o.defaults()
-	return o
+	return o, nil
+}
+
+// Recordable says why a window cannot be started as one unit, a CUDA graph; nil: it can. All that a message needs has to
+// be known beforehand.
+func (o Options) Recordable() error {
+	if o.settlePath() == "auto" {
+		o.Path = "direct"
+	}
+	o, err := o.settle()
+	if err != nil {
+		return err
+	}
+	if o.Path != "direct" || o.Open != "eager" || o.Publish != "dedupe" || !o.plain() {
+		return errors.New("a graph is recorded beforehand: it needs --path direct with --open eager, --publish dedupe and --buffers same")
+	}
+	return nil
 }
 
 func (o Options) cacheSize() int {

@@ -169,9 +169,7 @@ func (p *pair) Counters() map[string]uint64 {
 	}
 	sum := p.sides[0].counters()
 	for name, v := range p.sides[1].counters() {
-		if name != "device_free_bytes" {
-			sum[name] += v
-		}
+		sum[name] = transport.Join(name, sum[name], v)
 	}
 	return sum
 }

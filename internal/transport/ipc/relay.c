@@ -100,10 +100,18 @@ static int advance(struct run *x, struct flow *f, uint64_t limit, _Atomic uint64
 		return rc;
 	if (yes) {
 		f->ended++;
+		p2p_beat(x->l.ctx);
 		atomic_store_explicit(told, *f->before + f->ended, memory_order_release);
 		*moved = 1;
 	}
 	return P2P_OK;
+}
+
+/* Whom a rank waits for when nothing moves: its own device as long as that has something to do. */
+static int awaits(const struct flow *out, const struct flow *in) {
+	if (out->begun != out->ended || in->begun != in->ended)
+		return P2P_WAIT_COPY;
+	return in->ended < in->total ? P2P_WAIT_DONE : P2P_WAIT_READY;
 }
 
 /* Moves a window out, in, or both at once. */
@@ -121,9 +129,12 @@ static int move(struct run *x, int sends, int receives, uint32_t i) {
 		int rc = advance(x, &out, room, &x->out->filled, 1, &moved);
 		if (rc || (rc = advance(x, &in, there, &x->in->consumed, 0, &moved)))
 			return rc;
-		if (!moved && (rc = ipc_wait_step(x, &w, P2P_WAIT_COPY, total, out.ended + in.ended)))
+		if (moved)
+			w = (struct p2p_wait){0, 0, 0};
+		else if ((rc = ipc_wait_step(x, &w, awaits(&out, &in), total, out.ended + in.ended)))
 			return rc;
 	}
+	atomic_store_explicit(&x->l.ctx->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
 	x->s->sent_chunks += out.total;
 	x->s->taken_chunks += in.total;
 	return P2P_OK;

@@ -32,6 +32,7 @@ var (
 		"": C.IPC_SOUND, FaultMute: C.IPC_MUTE, FaultNoValidation: C.IPC_NO_VALIDATION,
 		FaultEvictInFlight: C.IPC_EVICT_IN_FLIGHT, FaultDieBeforeAck: C.IPC_DIE_BEFORE_ACK,
 		FaultDieBeforeDone: C.IPC_DIE_BEFORE_DONE, FaultNoSegment: C.IPC_NO_SEGMENT,
+		FaultStutter: C.IPC_STUTTER,
 	}
 )
 
@@ -162,7 +163,7 @@ func (s *side) choose(region uint64) error {
 		dst, src = src, dst
 	}
 	choice := s.choice
-	s.choice, s.engine = nil, nil // best owns them
+	s.choice, s.engine, s.end.engine = nil, nil, nil // best owns them
 	b, err := best.New(choice, s.ctx, dst, src, min(region, largestTried))
 	if err != nil {
 		return err
@@ -189,6 +190,9 @@ func (s *side) records() bool {
 }
 
 func (s *side) run(path string, b transport.Batch, samples []int64) (transport.Result, error) {
+	if b.Window > C.IPC_MOST_WINDOW {
+		return transport.Result{}, fmt.Errorf("ipc: window %d: want at most %d: %w", b.Window, C.IPC_MOST_WINDOW, abi.ErrInvalid)
+	}
 	call, err := loop.Prepare(b, s.own.Size(), s.records(), samples)
 	if err != nil {
 		return transport.Result{}, fmt.Errorf("ipc: %w", err)

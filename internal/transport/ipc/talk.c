@@ -40,6 +40,12 @@ int ipc_send_fd(struct run *x, int fd) {
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	struct p2p_wait w = {0, 0, 0};
+	if (x->end->cfg.fault == IPC_STUTTER && ++x->s->sent_fds % 7 == 0)
+		for (int i = 0; i < 100; i++) {
+			int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
+			if (rc)
+				return rc;
+		}
 	while (sendmsg(x->end->socket, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
 		int rc;
 		if (errno != EAGAIN && errno != ETOOMANYREFS && errno != EINTR) {
@@ -49,6 +55,7 @@ int ipc_send_fd(struct run *x, int fd) {
 		if ((rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0)))
 			return rc;
 	}
+	ipc_waited(x, &w);
 	return P2P_OK;
 }
 
@@ -88,6 +95,7 @@ int ipc_tell(struct run *x, struct p2p_message *m) {
 	while (!p2p_ring_put(&x->s->out, m))
 		if ((rc = ipc_wait_step(x, &w, P2P_WAIT_READY, m->seq, 0)))
 			return rc;
+	ipc_waited(x, &w);
 	x->end->count.control_msgs++;
 	return P2P_OK;
 }
