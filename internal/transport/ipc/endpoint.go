@@ -57,22 +57,21 @@ func (ep *endpoint) Address() []byte { return ep.link.Address() }
 type hello struct {
 	Path   string         `json:"path"`
 	Handle gpu.HandleKind `json:"handle"`
+	// Tries says that this rank has engines to try out. It is enough that one rank has.
+	Tries bool `json:"tries"`
 }
 
 func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
 	defer cancel()
-	if err := ep.meet(ctx, peers[0]); err != nil {
+	introduce, err := ep.meet(ctx, peers[0])
+	if err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
 	end := ep.side.end
 	end.link = (*C.struct_ipc_link)(ep.link.Memory())
 	end.socket = C.int32_t(ep.link.Socket())
-	introduce := C.int(0)
-	if len(ep.side.choice) > 0 {
-		introduce = 1
-	}
 	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, introduce, e) }); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
@@ -87,27 +86,31 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	return nil
 }
 
-// meet maps the link and makes sure that both ranks do the same.
-func (ep *endpoint) meet(ctx context.Context, server []byte) error {
+// meet maps the link and makes sure that both ranks do the same. introduce is what p2p_ipc_connect needs to know.
+func (ep *endpoint) meet(ctx context.Context, server []byte) (introduce C.int, err error) {
 	kind, _ := ep.side.memory.Kind()
-	own, err := json.Marshal(hello{Path: ep.o.Path, Handle: kind})
+	ours := hello{Path: ep.o.Path, Handle: kind, Tries: len(ep.side.choice) > 0}
+	own, err := json.Marshal(ours)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	bytes := int(C.p2p_ipc_link_bytes(&ep.side.end.cfg))
 	m, err := ep.link.Connect(ctx, server, link.Message{Payload: own, FD: -1}, bytes)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var theirs hello
 	if err := json.Unmarshal(m.Payload, &theirs); err != nil {
-		return fmt.Errorf("hello of the peer: %w", err)
+		return 0, fmt.Errorf("hello of the peer: %w", err)
 	}
-	if theirs != (hello{Path: ep.o.Path, Handle: kind}) {
-		return fmt.Errorf("this rank would go %s with handle %s, the peer %s with %s: name them with --path and --handle: %w",
+	if theirs.Path != ours.Path || theirs.Handle != ours.Handle {
+		return 0, fmt.Errorf("this rank would go %s with handle %s, the peer %s with %s: name them with --path and --handle: %w",
 			ep.o.Path, kind, theirs.Path, theirs.Handle, gpu.ErrUnsupported)
 	}
-	return nil
+	if ours.Tries || theirs.Tries {
+		introduce = 1
+	}
+	return introduce, nil
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }

@@ -1,9 +1,12 @@
 package ipc_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,8 +24,39 @@ func TestMain(m *testing.M) {
 		if err := json.Unmarshal(options, &o); err != nil {
 			return nil, err
 		}
-		return ipc.New(o)
+		tr, err := ipc.New(o)
+		return choosing{tr}, err
 	})
+}
+
+// chooses names, in the environment, the ranks whose device leaves the engine to a trial, as GPUs do.
+const chooses = "P2PBENCH_TEST_CHOOSES"
+
+// choosing is the transport over such devices.
+type choosing struct{ transport.Transport }
+
+func (c choosing) Open(ctx context.Context, env transport.Env) (transport.Endpoint, error) {
+	if strings.Contains(os.Getenv(chooses), strconv.Itoa(env.Rank)) {
+		env.Device = chooser{env.Device}
+	}
+	return c.Transport.Open(ctx, env)
+}
+
+type chooser struct{ gpu.Device }
+
+func (c chooser) Candidates() []string { return c.Engines() }
+
+// Engines may be there to be tried out at one end only; the ranks still do the same.
+func TestOneRankChooses(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	for _, who := range []string{"0", "1", "0 1"} {
+		t.Setenv(chooses, who)
+		for _, o := range []ipc.Options{{Path: "direct"}, {Open: "lazy", Buffers: "rotate:3"}, {Path: "handshake"}, {Path: "get"}, {Path: "relay"}} {
+			t.Run(who+" "+o.Path+o.Open, func(t *testing.T) {
+				measure(t, subject(t, infos[0], infos[0], o), everyOp(4)...)
+			})
+		}
+	}
 }
 
 func TestHost(t *testing.T) {
