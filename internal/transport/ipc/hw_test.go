@@ -47,7 +47,7 @@ func TestHWCounters(t *testing.T) {
 	for _, c := range knobs {
 		t.Run(c.name, func(t *testing.T) {
 			o := c.o
-			if !o.SameProcess {
+			if !o.SameProcess && o.Path != "relay" {
 				o.Handle = gpu.HandleVMM
 			}
 			counted(t, measure(t, subject(t, a, b, o), messages(transport.OpLatency, 1<<20+1, 1, 40)), c.want)
