@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
@@ -32,10 +33,16 @@ func TestMain(m *testing.M) {
 // chooses names, in the environment, the ranks whose device leaves the engine to a trial, as GPUs do.
 const chooses = "P2PBENCH_TEST_CHOOSES"
 
+// apart says, in the environment, that the devices do not reach each other's memory.
+const apart = "P2PBENCH_TEST_APART"
+
 // choosing is the transport over such devices.
 type choosing struct{ transport.Transport }
 
 func (c choosing) Open(ctx context.Context, env transport.Env) (transport.Endpoint, error) {
+	if os.Getenv(apart) != "" {
+		env.Device = lonely{env.Device}
+	}
 	if strings.Contains(os.Getenv(chooses), strconv.Itoa(env.Rank)) {
 		env.Device = chooser{env.Device}
 	}
@@ -45,6 +52,29 @@ func (c choosing) Open(ctx context.Context, env transport.Env) (transport.Endpoi
 type chooser struct{ gpu.Device }
 
 func (c chooser) Candidates() []string { return c.Engines() }
+
+type lonely struct{ gpu.Device }
+
+func (lonely) Reaches(gpu.Info) bool { return false }
+
+// Between devices that do not reach each other auto is the relay, with its own limits, and says so.
+func TestAutoBetweenDevicesApart(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	t.Setenv(apart, "1")
+	got := measure(t, subject(t, infos[0], infos[0], ipc.Options{}), everyOp(4)...)
+	if got["path_relay"] == 0 || got["path_direct"] != 0 {
+		t.Errorf("went another way: %v", got)
+	}
+	for _, o := range []ipc.Options{{Buffers: "rotate:2"}, {SameProcess: true}} {
+		team, err := subject(t, infos[0], infos[0], o).Launch(t, 4096, 20*time.Second)
+		if err == nil {
+			_ = team.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "the devices do not reach each other's memory") {
+			t.Errorf("%+v: got %v, want a refusal", o, err)
+		}
+	}
+}
 
 // Engines may be there to be tried out at one end only; the ranks still do the same.
 func TestOneRankChooses(t *testing.T) {
