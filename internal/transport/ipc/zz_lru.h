@@ -129,16 +129,4 @@ static inline void p2p_lru_remove(struct p2p_lru *l, int i) {
 		l->top--;
 }
 
-/*
- * Changes the limit, to P2P_LRU_MAX at most, and returns 0. Where more entries are present than that allows it changes
- * nothing and returns how many of them must be removed first.
- */
-static inline int p2p_lru_resize(struct p2p_lru *l, uint32_t limit) {
-	limit = p2p_lru_bounded(limit);
-	if (l->count > limit)
-		return (int)(l->count - limit);
-	l->limit = limit;
-	return 0;
-}
-
 #endif

@@ -122,9 +122,6 @@ func (l *Cache) Hold(i int) { C.p2p_lru_hold(&l.c, C.int(i)) }
 // Drop is p2p_lru_drop.
 func (l *Cache) Drop(i int) { C.p2p_lru_drop(&l.c, C.int(i)) }
 
-// Resize is p2p_lru_resize.
-func (l *Cache) Resize(limit int) int { return int(C.p2p_lru_resize(&l.c, C.uint32_t(limit))) }
-
 // Hits sends n messages from the bases in turn, without leaving C, and says how many hit.
 func (l *Cache) Hits(bases []uint64, n int) int {
 	p := (*C.uint64_t)(unsafe.Pointer(&bases[0]))

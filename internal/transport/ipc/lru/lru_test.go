@@ -150,36 +150,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-func TestResize(t *testing.T) {
-	l := lru.New(4)
-	for k := range 4 {
-		send(t, l, k)
-	}
-	for _, c := range []struct{ limit, excess, after int }{
-		{3, 1, 4}, {0, 4, 4}, {4, 0, 4}, {lru.Max, 0, lru.Max}, {lru.Max + 1, 0, lru.Max}, {1 << 31, 0, lru.Max}, {4, 0, 4},
-	} {
-		if got := l.Resize(c.limit); got != c.excess || l.Limit() != c.after || l.Count() != 4 {
-			t.Errorf("resize to %d: %d too many, limit %d, %d entries; want %d, %d, 4", c.limit, got, l.Limit(),
-				l.Count(), c.excess, c.after)
-		}
-	}
-	// Entries keep their index beyond the new limit.
-	l.Remove(0)
-	l.Remove(1)
-	if got := l.Resize(2); got != 0 {
-		t.Fatalf("resize to 2 with 2 entries: %d too many", got)
-	}
-	for k := 2; k < 4; k++ {
-		if got := l.Find(at(k)); got != k {
-			t.Errorf("allocation %d is entry %d, want %d", k, got, k)
-		}
-	}
-	if i := l.Insert(at(9), size, 9); i != -1 {
-		t.Errorf("inserted as %d, a third one", i)
-	}
-	if v := l.Victim(); v != 2 {
-		t.Errorf("victim %d, want 2", v)
-	}
+// No cache is larger than it can be.
+func TestLimit(t *testing.T) {
 	if got := lru.New(lru.Max + 1).Limit(); got != lru.Max {
 		t.Errorf("a new cache of limit %d, want %d", got, lru.Max)
 	}
