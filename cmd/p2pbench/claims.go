@@ -24,6 +24,8 @@ const claimsHelp = `Run what the authors of UCCL #876 and MPICH #7862 claimed as
 each arm is a p2pbench command that can be typed by itself, both are measured interleaved
 in one run, and the verdict stands beside the published figure.
 
+The claims p2pbench/… are its own, judged alike.
+
 reproduced       what was claimed shows here, beyond the doubt that the samples leave
 not reproduced   it was measured and does not show, or not clearly: a finding, no error
 not measurable   this machine cannot run it, or the figures are not to be used`

@@ -130,7 +130,8 @@ func (a *app) ipcCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ipc", Short: "Memory-handle IPC between two processes", Long: ipcHelp, Args: noArgs,
 		Example: `  p2pbench ipc --size-sweep
-  p2pbench ipc --sizes 1K,64K,1M --vs memcpy --op latency,bidir
+  p2pbench ipc --sizes 1K,64K,1M --vs memcpy,nccl --op latency,bidir
+  p2pbench ipc --path get --buffers rotate:17 --cache-size 16 --sizes 1M
   p2pbench ipc --device host --sizes 8 --op pingpong --until ci=1% --out run.json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			arm, err := f.arm()
