@@ -66,7 +66,7 @@ func (a *app) claimsRunCommand() *cobra.Command {
 	var f claimsFlags
 	c := &cobra.Command{
 		Use: "run ID...", Short: "Measure claims and give their verdicts",
-		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or uccl-876 or mpich-7862 for all of one pull\nrequest, or all.",
+		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or uccl-876, mpich-7862 or p2pbench for\nall of its claims, or all.",
 		RunE: func(c *cobra.Command, args []string) error { return a.runClaims(c.Context(), f, args) },
 	}
 	fs := c.Flags()

@@ -56,7 +56,7 @@ struct mapping {
 /* What the sender knows of one buffer of the receiver. */
 struct binding {
 	struct p2p_handle handle;
-	uint64_t version, offset, size;
+	uint64_t offset; /* of the buffer in its allocation */
 	int32_t mapping; /* index, -1: not mapped */
 	uint32_t fresh;  /* 1: published anew; what is mapped is the old one */
 	uint8_t *at;     /* between threads: the buffer itself */
@@ -101,12 +101,12 @@ struct ipc_state {
 	uint32_t asked_head, asked_tail;
 	struct p2p_message asked[MOST_REQUESTS]; /* requests that wait for their turn */
 	struct p2p_message *answer;
-	uint8_t **to; /* where the messages of the window go, or come from */
 	/* get.c */
 	struct p2p_lru *lru;
 	int32_t *held; /* entries that the window under way uses */
 	uint32_t held_len;
-	uint64_t *transient; /* allocations that are mapped for the window under way only */
+	const uint8_t **late; /* where messages lie that are fetched when all have come, for a fault */
+	uint64_t *transient;  /* allocations that are mapped for the window under way only */
 	uint32_t transient_len;
 	uint64_t seen[16]; /* bases that were used lately */
 	uint32_t seen_next;

@@ -93,9 +93,7 @@ static int receive(struct run *x, uint64_t seq, uint32_t i) {
 static void bind(struct binding *b, const struct p2p_message *m) {
 	ipc_close_fd(&b->handle.fd);
 	b->handle = m->handle;
-	b->version = m->version;
 	b->offset = m->offset;
-	b->size = m->size;
 	b->fresh = 1;
 }
 

@@ -16,7 +16,8 @@ int ipc_get_open(struct ipc_end *end, struct p2p_error *e) {
 	s->lru = calloc(1, sizeof *s->lru);
 	s->held = calloc(MOST_WINDOW, sizeof *s->held);
 	s->transient = calloc(MOST_WINDOW, sizeof *s->transient);
-	if (!s->lru || !s->held || !s->transient)
+	s->late = calloc(MOST_WINDOW, sizeof *s->late);
+	if (!s->lru || !s->held || !s->transient || !s->late)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	p2p_lru_init(s->lru, end->cfg.cache_size);
 	return P2P_OK;
@@ -307,12 +308,14 @@ static int gather(struct run *x, uint32_t late) {
 		}
 		if ((rc = locate(x, m, &from)))
 			return rc;
-		x->s->to[got++] = (uint8_t *)(uintptr_t)from;
-		if (!late && (rc = fetch(x, m->tag, from)))
+		if (late)
+			x->s->late[got] = from;
+		else if ((rc = fetch(x, m->tag, from)))
 			return rc;
+		got++;
 	}
 	for (uint32_t w = 0; late && w < window; w++)
-		if ((rc = fetch(x, w, x->s->to[w])))
+		if ((rc = fetch(x, w, x->s->late[w])))
 			return rc;
 	return g->wait(g->self, x->l.ctx, x->l.e);
 }

@@ -15,12 +15,12 @@ int ipc_handles_open(struct ipc_end *end, struct p2p_error *e) {
 	s->exports = calloc(s->buffers, sizeof *s->exports);
 	s->maps = calloc(s->maps_cap, sizeof *s->maps);
 	s->bindings = calloc(s->buffers, sizeof *s->bindings);
-	if (!s->exports || !s->maps || !s->bindings)
-		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
-	for (uint32_t i = 0; i < s->buffers; i++) {
+	for (uint32_t i = 0; s->bindings && i < s->buffers; i++) {
 		s->bindings[i].mapping = -1;
 		s->bindings[i].handle.fd = -1;
 	}
+	if (!s->exports || !s->maps || !s->bindings)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	return P2P_OK;
 }
 

@@ -228,8 +228,7 @@ int p2p_ipc_open(const struct ipc_config *c, struct p2p_engine *g, struct p2p_me
 		return rc;
 	}
 	s->answer = calloc(MOST_WINDOW, sizeof *s->answer);
-	s->to = calloc(MOST_WINDOW, sizeof *s->to);
-	if (!s->answer || !s->to) {
+	if (!s->answer) {
 		p2p_ipc_close(end, &ignored);
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	}
@@ -359,7 +358,7 @@ int p2p_ipc_close(struct ipc_end *end, struct p2p_error *e) {
 		ipc_close_fd(&s->inbound[s->inbound_head % INBOUND].handle.fd);
 	free(s->inbound);
 	free(s->answer);
-	free(s->to);
+	free(s->late);
 	free(s->lru);
 	free(s->held);
 	free(s->transient);
