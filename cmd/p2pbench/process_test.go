@@ -118,6 +118,24 @@ func TestKilledWorker(t *testing.T) {
 	}
 }
 
+// A rank that sleeps between two looks keeps its deadline: it says what it waited for before the watchdog speaks for it.
+func TestStoppedPeerOfASleeper(t *testing.T) {
+	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "1000000", "--wake", "sleep:100ms",
+		"--timeout", "1s", "-q")
+	c.begin(t)
+	pids := c.untilTimed(t, 8)
+	if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(t); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	text, err := complaint(c.stderr.String())
+	if err != nil || !strings.Contains(text, "rank 0: ipc direct/cpu: latency, size 8: waited ") {
+		t.Errorf("%q (%v): want rank 0 to say what it waited for", text, err)
+	}
+}
+
 // Ctrl-C and kill: the cells that are complete are shown, with a warning that they are not all.
 func TestInterrupted(t *testing.T) {
 	for _, c := range []struct {

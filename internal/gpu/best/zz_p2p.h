@@ -185,20 +185,25 @@ static inline void p2p_beat(const struct p2p_ctx *c) {
 	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
+/* Whether a wait for another rank sleeps after so many looks. */
+static inline int p2p_naps(const struct p2p_ctx *c, uint32_t looks) {
+	return c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && looks >= P2P_ADAPTIVE_YIELDS);
+}
+
 /* What a wait for another rank does between two looks. */
 static inline void p2p_pause(const struct p2p_ctx *c, uint32_t looks) {
 	struct timespec nap = {(time_t)(c->nap_ns / 1000000000u), (long)(c->nap_ns % 1000000000u)};
 	p2p_relax();
-	if (c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && looks >= P2P_ADAPTIVE_YIELDS))
+	if (p2p_naps(c, looks))
 		nanosleep(&nap, NULL);
 	else if (c->wake != P2P_WAKE_SPIN || c->yield)
 		sched_yield();
 }
 
 /*
- * One step of a slow wait. The deadline runs while no rank achieves anything. Every 256 steps looks at the clock and
- * the parent's abort flag, and yields once the wait has lasted a millisecond. what/want/have go to the progress page
- * for the watchdog. Returns 0 to go on.
+ * One step of a slow wait. The deadline runs while no rank achieves anything. Every 256 steps, and after a sleep, looks
+ * at the clock and the parent's abort flag, and yields once the wait has lasted a millisecond. what/want/have go to the
+ * progress page for the watchdog. Returns 0 to go on.
  */
 static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int what, uint64_t want, uint64_t have,
 				struct p2p_error *e) {
@@ -209,7 +214,8 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 		p2p_pause(c, w->steps);
 	else if (c->yield)
 		sched_yield();
-	if ((w->steps++ & 255) != 0)
+	int slept = what != P2P_WAIT_COPY && p2p_naps(c, w->steps);
+	if ((w->steps++ & 255) != 0 && !slept)
 		return P2P_OK;
 	uint64_t now = p2p_raw_ns();
 	uint64_t beats = p2p_beats(c);
