@@ -24,6 +24,7 @@ struct cuda_proxy {
 	struct proxy_page *page;
 	uint64_t work;      /* device memory */
 	uint64_t submitted; /* number of the last message in the ring, from 1 */
+	uint64_t waited;    /* `submitted` when all was last waited for */
 	uint64_t seen;      /* a value that page->done has had */
 	uint64_t launches;
 	uint32_t looks; /* of cuda_proxy_reached that found a copy under way */
@@ -127,8 +128,23 @@ int cuda_proxy_copy(struct cuda_proxy *p, void *dst, const void *src, size_t n, 
 	return resident(p) ? P2P_OK : launch(p, e);
 }
 
+/*
+ * Ends a window of several messages with empty ones up to the end of the kernel's group, which it reads at once. The
+ * next window then begins a group, wherever this one began: otherwise the same window of small messages takes one
+ * read more or less by what came before it.
+ */
+static void align_window(struct cuda_proxy *p) {
+	if (p->submitted - p->waited > 1)
+		while ((p->submitted + 1) % PROXY_GROUP != 0)
+			post(p, 0, 0, 0);
+	p->waited = p->submitted;
+}
+
 int cuda_proxy_wait(struct cuda_proxy *p, const struct p2p_ctx *c, struct p2p_error *e) {
-	return await(p, c, p->submitted, e);
+	int rc = await(p, c, p->submitted, e);
+	if (!rc)
+		align_window(p);
+	return rc;
 }
 
 uint64_t cuda_proxy_started(const struct cuda_proxy *p) { return p->submitted; }

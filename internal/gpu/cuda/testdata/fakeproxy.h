@@ -47,13 +47,13 @@ static int proxy_read(struct proxy_page *p, uint64_t seq, uint64_t m[3]) {
 /* Serves one message. Returns 0 to go on, 1 to leave, 2 to end without a word. */
 static int proxy_serve(struct proxy_run *r, const uint64_t m[3]) {
 	uint64_t later[3], n = m[2];
-	if (n == r->quit)
+	if (n && n == r->quit)
 		return 2;
-	if (n == r->fail) {
+	if (n && n == r->fail) {
 		atomic_store(&r->failed, 700);
 		return 2;
 	}
-	if (n == r->hang) {
+	if (n && n == r->hang) {
 		for (uint64_t seq = r->seq;;) {
 			if (!proxy_read(r->page, seq, later)) {
 				sched_yield();
@@ -67,7 +67,7 @@ static int proxy_serve(struct proxy_run *r, const uint64_t m[3]) {
 	}
 	if (n != PROXY_STOP) {
 		memmove((void *)(uintptr_t)m[0], (const void *)(uintptr_t)m[1], n);
-		if (n == r->spoil)
+		if (n && n == r->spoil)
 			((uint8_t *)(uintptr_t)m[0])[n - 1] ^= 1;
 		if (r->slow_us)
 			usleep((useconds_t)r->slow_us);
