@@ -119,6 +119,21 @@ type Engine interface {
 	Close() error
 }
 
+// Launcher is implemented by devices that run kernels, or play doing so.
+type Launcher interface {
+	// Queue opens a queue of its own.
+	Queue() (Queue, error)
+}
+
+// Queue is work of a device that is done in order while the host goes on: kernels, copies, words that are written and
+// waited for.
+type Queue interface {
+	// Table is the queue as the timed loops use it; valid until Close.
+	Table() *abi.Queue
+	// Close releases the queue, which must be idle. A second Close does nothing.
+	Close() error
+}
+
 // Chooser is implemented by devices on which "auto" is a choice between engines, by measurement and for each size.
 type Chooser interface {
 	// Candidates names the engines to choose from; the first is kept where another is not clearly faster.

@@ -64,7 +64,7 @@ var cgoPackages = []string{
 	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/best",
 	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", // for tests
 	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
-	"internal/transport/memcpy", "internal/transport/nccl",
+	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
 }
 
 // maxLines is where a file has become several topics.

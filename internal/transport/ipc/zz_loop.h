@@ -173,9 +173,15 @@ static inline int p2p_loop_post(const struct p2p_loop *l, struct p2p_engine *g, 
 static inline int p2p_loop_barrier(const struct p2p_loop *l) {
 	p2p_at(l->ctx, P2P_PHASE_BARRIER, l->b->size, 0);
 	if (l->b->barrier)
-		return p2p_barrier(l->ctx, l->b->barrier, &l->r->entered, l->e);
+		return p2p_barrier(l->ctx, l->b->barrier << 32, &l->r->entered, l->e);
 	l->r->entered = (int64_t)p2p_raw_ns();
 	return P2P_OK;
+}
+
+/* Where they start iteration i together, for loops whose ranks do not wait for each other otherwise. */
+static inline int p2p_loop_meet(const struct p2p_loop *l, uint32_t i) {
+	int64_t left;
+	return l->b->barrier ? p2p_barrier(l->ctx, (l->b->barrier << 32) + i + 1, &left, l->e) : P2P_OK;
 }
 
 /* Notes that iteration i begins. */
@@ -185,15 +191,66 @@ static inline void p2p_loop_at(const struct p2p_loop *l, uint32_t i) {
 
 static inline uint64_t p2p_loop_now(const struct p2p_loop *l) { return p2p_ticks(l->ctx->clock); }
 
-/* Takes the sample of iteration i, which lasted from t0 to t1 ticks. */
-static inline void p2p_loop_take(const struct p2p_loop *l, uint32_t i, uint64_t t0, uint64_t t1) {
-	int64_t ns = (int64_t)p2p_ticks_to_ns(l->ctx->clock, t1 - t0);
+/* Takes the sample of iteration i, which lasted so long. */
+static inline void p2p_loop_take_ns(const struct p2p_loop *l, uint32_t i, int64_t ns) {
 	if (l->b->op == P2P_OP_PINGPONG)
 		ns = (ns + 1) / 2;
 	if (i == 0)
 		l->r->first_ns = ns;
 	if (i >= l->b->warmup)
 		l->samples[l->r->samples++] = ns;
+}
+
+/* The same, from t0 to t1 ticks. */
+static inline void p2p_loop_take(const struct p2p_loop *l, uint32_t i, uint64_t t0, uint64_t t1) {
+	p2p_loop_take_ns(l, i, (int64_t)p2p_ticks_to_ns(l->ctx->clock, t1 - t0));
+}
+
+/* ---- timing by the device ------------------------------------------------------------------------------------- */
+
+/*
+ * An iteration timed by the device: all of its work is on the queue before any of it may begin, so that what it costs
+ * the host to start it is not in its time, and the queues of all ranks are let go at the same moment.
+ *
+ *	p2p_loop_hold        the queue shall wait at the gate; stamp 0
+ *	…                    the transport puts one window on the queue
+ *	p2p_loop_let_go      stamp 1; all ranks meet; the gate opens
+ *	p2p_loop_take_device waits for the queue; the sample is the time between the stamps
+ *
+ * Whatever fails between the first and the last: p2p_loop_open_gate, or the queue stays held.
+ */
+struct p2p_gate {
+	struct p2p_queue *queue;
+	_Atomic uint64_t *word; /* pinned memory of the host; the queue waits until it is `value` */
+	uint64_t value;
+};
+
+static inline int p2p_loop_hold(const struct p2p_loop *l, struct p2p_gate *g) {
+	struct p2p_queue *q = g->queue;
+	int rc = q->await(q->self, (uint64_t *)g->word, ++g->value, l->e);
+	return rc ? rc : q->stamp(q->self, 0, l->e);
+}
+
+static inline void p2p_loop_open_gate(const struct p2p_gate *g) {
+	atomic_store_explicit(g->word, g->value, memory_order_release);
+}
+
+static inline int p2p_loop_let_go(const struct p2p_loop *l, struct p2p_gate *g, uint32_t i) {
+	int rc = g->queue->stamp(g->queue->self, 1, l->e);
+	if (!rc)
+		rc = p2p_loop_meet(l, i);
+	p2p_loop_open_gate(g);
+	return rc;
+}
+
+static inline int p2p_loop_take_device(const struct p2p_loop *l, struct p2p_gate *g, uint32_t i) {
+	struct p2p_queue *q = g->queue;
+	uint64_t ns;
+	int rc = q->wait(q->self, l->ctx, l->e);
+	if (rc || (rc = q->between(q->self, 0, 1, &ns, l->e)))
+		return rc;
+	p2p_loop_take_ns(l, i, (int64_t)ns);
+	return P2P_OK;
 }
 
 #endif

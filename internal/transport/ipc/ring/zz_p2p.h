@@ -1,7 +1,8 @@
 /* Code generated from internal/gpu/abi/p2p.h by scripts/sync-headers. DO NOT EDIT. */
 /*
  * p2p.h: the C that p2pbench's packages agree on: errors, the clock, the progress page, waiting with a deadline,
- * the payload, and the engine table through which a timed loop moves bytes on a device it knows nothing about.
+ * the payload, and the tables through which a timed loop uses a device it knows nothing about: an engine that moves
+ * bytes, memory that other processes can map, and a queue that runs kernels.
  *
  * The original is internal/gpu/abi/p2p.h. Packages with C of their own carry a generated copy, zz_p2p.h, because Go
  * does not rebuild a package when a header outside its folder changes; `go generate ./internal/gpu/abi` renews the
@@ -24,7 +25,7 @@
 #include <x86intrin.h>
 #endif
 
-#define P2P_ABI 3
+#define P2P_ABI 4
 
 /* Outcome of every C call that can fail; details are in struct p2p_error. */
 enum {
@@ -438,5 +439,58 @@ struct p2p_memory {
 	/* Bytes of the device that nobody uses. */
 	int (*unused)(void *self, uint64_t *bytes, struct p2p_error *e);
 };
+
+/* ---- queue ---------------------------------------------------------------------------------------------------- */
+
+/* One start of a kernel. */
+struct p2p_launch {
+	void *kernel;     /* from find */
+	uint32_t ctas;    /* thread blocks; no more than the table's `ctas`, so that all of them run at once */
+	uint32_t threads; /* of a block */
+	uint32_t shared;  /* bytes of shared memory of a block, beside what the kernel declares */
+	uint32_t bytes;   /* of args */
+	const void *args; /* the kernel's one parameter, a struct by value; copied by start */
+};
+
+/*
+ * Work of a device that is done in order while the host goes on: a stream. A package under internal/gpu fills the
+ * table. Every function returns P2P_OK or a code with *e set. One thread uses a queue at a time and calls bind on
+ * itself first. Addresses are those of this process.
+ */
+struct p2p_queue {
+	uint32_t abi;  /* P2P_ABI */
+	uint32_t ctas; /* thread blocks that are sure to run at once */
+	void *self;
+	void *stream; /* for libraries that take one (a CUstream); NULL: there is none */
+	int (*bind)(void *self, struct p2p_error *e);
+	/* Finds a kernel by its name; `shared` is the most dynamic shared memory that it will be started with. */
+	int (*find)(void *self, const char *name, uint32_t shared, void **kernel, struct p2p_error *e);
+	int (*start)(void *self, const struct p2p_launch *l, struct p2p_error *e);
+	/* A copy by the device's copy engine, no kernel. */
+	int (*copy)(void *self, void *dst, const void *src, size_t n, struct p2p_error *e);
+	/*
+	 * Stores value to a word of this device, of a peer that is mapped here, or of pinned CPU memory, once all
+	 * before it is complete; whoever sees the value sees what was written before it.
+	 */
+	int (*write)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
+	/* Holds the queue until the word, of this device or of pinned CPU memory, is equal to value. */
+	int (*await)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
+	/* Notes the device's time, as number i below P2P_STAMPS, when all before it is complete. */
+	int (*stamp)(void *self, uint32_t i, struct p2p_error *e);
+	/* ns from stamp i to stamp j, once the queue was waited for. */
+	int (*between)(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e);
+	/* Waits until all is done; afterwards what a kernel reports in memory can be read. */
+	int (*wait)(void *self, const struct p2p_ctx *c, struct p2p_error *e);
+	/*
+	 * What is put on the queue between begin and end is recorded as one unit instead (a CUDA graph), which replay
+	 * then starts as often as it is called. A recording stays until the next begin, or the end of the queue. Stamps
+	 * are not recorded.
+	 */
+	int (*record_begin)(void *self, struct p2p_error *e);
+	int (*record_end)(void *self, struct p2p_error *e);
+	int (*replay)(void *self, struct p2p_error *e);
+};
+
+#define P2P_STAMPS 4
 
 #endif

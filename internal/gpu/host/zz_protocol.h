@@ -1,0 +1,201 @@
+/* Code generated from internal/gpu/abi/protocol.h by scripts/sync-headers. DO NOT EDIT. */
+/*
+ * protocol.h: how two ranks pass a message from kernel to kernel: staged, put and ll. It is C and CUDA C++ at once, so
+ * that the GPUs' kernels and their double on a host run the same lines.
+ *
+ * The includer defines before, all static and inline:
+ *
+ *	SR_FN                       what stands before a function
+ *	struct sr_group             the threads of a block that play a role together: `rank`, `size`, what else it likes
+ *	sr_sync(g)                  barrier of a group
+ *	sr_vote(g, ok)              barrier of a group; what thread 0 says is what all get
+ *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
+ *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
+ *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
+ *	sr_poll(a, role, block, word, want)
+ *	                            waits until *word >= want; false if it was given up, which it noted in a->state
+ *	sr_put_line(line, data, flag), sr_get_line(a, block, line, flag, &data)
+ *	                            8 bytes of payload with a flag in each half; get waits, false if it was given up
+ */
+#ifndef P2P_SENDRECV_PROTOCOL_H
+#define P2P_SENDRECV_PROTOCOL_H
+
+/*
+ * Every thread has a copy of its block's counters, `c` below, read when the kernel begins; thread 0 writes it back when
+ * the kernel ends.
+ */
+
+/* A block's part of a message. */
+struct sr_share {
+	sr_u64 from, bytes;
+};
+
+SR_FN struct sr_share sr_share_of(sr_u64 bytes, sr_u32 block, sr_u32 blocks) {
+	sr_u64 each = ((bytes + blocks - 1) / blocks + SR_GRAIN - 1) / SR_GRAIN * SR_GRAIN;
+	struct sr_share s;
+	s.from = each * block < bytes ? each * block : bytes;
+	s.bytes = bytes - s.from < each ? bytes - s.from : each;
+	return s;
+}
+
+/* Waits for a word together. */
+SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_u32 block, const sr_u64 *word,
+		   sr_u64 want) {
+	int ok = 1;
+	if (g->rank == 0)
+		ok = sr_poll(a, role, block, word, want);
+	return sr_vote(g, ok);
+}
+
+/* Says to the peer what all threads of the group have finished. */
+SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
+	sr_sync(g);
+	if (g->rank == 0)
+		sr_store(word, value);
+}
+
+/* ---- staged ----------------------------------------------------------------------------------------------------- */
+
+/* Where step `step` of a block lies in a staging area. */
+SR_FN sr_u64 sr_slot(const struct sr_args *a, sr_u32 block, sr_u64 step) {
+	return ((sr_u64)block * a->stages + step % a->stages) * a->stride;
+}
+
+/* What head must be before step `step` may be written: the step that lay there was taken. */
+SR_FN sr_u64 sr_room(const struct sr_args *a, sr_u64 step) { return step < a->stages ? 0 : step + 1 - a->stages; }
+
+/*
+ * Waits until the peer has taken everything that blocks below a->drain have sent. head guards the slots of its own
+ * block only: where stride, stages or the number of blocks change, a slot is another block's from now on.
+ */
+SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
+	int ok = 1;
+	if (a->drain == 0)
+		return 1;
+	if (g->rank == 0)
+		for (sr_u32 b = 0; ok && b < a->drain; b++)
+			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, a->count[b].sent);
+	return sr_vote(g, ok);
+}
+
+SR_FN int sr_send_staged(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	sr_u64 step = c->sent;
+	if (!sr_drained(a, g))
+		return 0;
+	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
+		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
+		if (!sr_await(a, g, SR_SEND, block, &a->out->head[block].value, sr_room(a, step)))
+			return 0;
+		sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + s.from + at, n);
+		sr_publish(g, &a->peer_in->tail[block].value, step + 1);
+	}
+	c->sent = step;
+	return 1;
+}
+
+SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+			    sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	sr_u64 step = c->received;
+	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
+		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
+		if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))
+			return 0;
+		sr_copy(g, a->dst + s.from + at, a->staging + sr_slot(a, block, step), n);
+		sr_publish(g, &a->peer_out->head[block].value, step + 1);
+	}
+	c->received = step;
+	return 1;
+}
+
+/* ---- put -------------------------------------------------------------------------------------------------------- */
+
+/* A message may be written once the receiver waits for it: head counts those. */
+SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->sent + 1;
+	if (s.bytes == 0)
+		return 1;
+	if (!sr_await(a, g, SR_SEND, block, &a->out->head[block].value, message))
+		return 0;
+	sr_copy(g, a->peer_dst + s.from, a->src + s.from, s.bytes);
+	sr_publish(g, &a->peer_in->tail[block].value, message);
+	c->sent = message;
+	return 1;
+}
+
+SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->received + 1;
+	if (s.bytes == 0)
+		return 1;
+	if (a->grant && g->rank == 0)
+		sr_store(&a->peer_out->head[block].value, message - 1 + a->grant);
+	if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, message))
+		return 0;
+	c->received = message;
+	return 1;
+}
+
+/* ---- ll --------------------------------------------------------------------------------------------------------- */
+
+/* The flag of a message: never 0, which unused memory holds. */
+SR_FN sr_u32 sr_flag(sr_u64 message) { return (sr_u32)(message % 0xffffffffu) + 1; }
+
+SR_FN sr_u64 sr_first_line(sr_u32 block, sr_u64 message) {
+	return (message % SR_LL_SLOTS * SR_LL_CTAS + block) * (SR_LL_BYTES / 8);
+}
+
+/* The 8 bytes from p on, of which only the first n count. */
+SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u64 n) {
+	sr_u64 v = 0;
+	if (n >= 8 && (sr_u64)p % 8 == 0)
+		return *(const volatile sr_u64 *)p;
+	for (sr_u32 i = 0; i < 8 && i < n; i++)
+		v |= (sr_u64)(*(const volatile sr_u8 *)(p + i)) << (8 * i);
+	return v;
+}
+
+SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u64 n) {
+	if (n >= 8 && (sr_u64)p % 8 == 0) {
+		*(volatile sr_u64 *)p = v;
+		return;
+	}
+	for (sr_u32 i = 0; i < 8 && i < n; i++)
+		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
+}
+
+SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->ll_sent;
+	sr_u8 *const lines = a->peer_lines + 16 * sr_first_line(block, message);
+	const sr_u64 room = message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS;
+	if (s.bytes == 0)
+		return 1;
+	if (!sr_await(a, g, SR_SEND, block, &a->out->ll_head[block].value, room))
+		return 0;
+	for (sr_u64 i = g->rank; 8 * i < s.bytes; i += g->size)
+		sr_put_line(lines + 16 * i, sr_gather(a->src + s.from + 8 * i, s.bytes - 8 * i), sr_flag(message));
+	c->ll_sent = message + 1;
+	return 1;
+}
+
+SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->ll_received;
+	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, message);
+	if (s.bytes == 0)
+		return 1;
+	for (sr_u64 i = g->rank; 8 * i < s.bytes; i += g->size) {
+		sr_u64 data;
+		if (!sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data))
+			break; /* the peer gets no word of this message, and everybody comes to the barrier */
+		sr_scatter(a->dst + s.from + 8 * i, data, s.bytes - 8 * i);
+	}
+	sr_publish(g, &a->peer_out->ll_head[block].value, message + 1);
+	c->ll_received = message + 1;
+	return 1;
+}
+
+#endif

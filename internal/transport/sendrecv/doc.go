@@ -1,0 +1,2 @@
+// Package sendrecv is kernels that send and receive.
+package sendrecv
