@@ -134,6 +134,22 @@ type Queue interface {
 	Close() error
 }
 
+// Inspector is implemented by devices that can tell how their kernels were compiled.
+type Inspector interface {
+	// Kernels describes every kernel of the device, as its driver loaded it.
+	Kernels() ([]Kernel, error)
+}
+
+// Kernel is a kernel as the driver loaded it.
+type Kernel struct {
+	Name      string `json:"name"`
+	Registers int    `json:"registers"`    // of a thread
+	Local     int    `json:"local_bytes"`  // of a thread: spilled registers and arrays, in device memory
+	Shared    int    `json:"shared_bytes"` // of a block, declared
+	Threads   int    `json:"max_threads"`  // of a block
+	Target    string `json:"target"`       // of the image that it is from: "sm_90"
+}
+
 // Chooser is implemented by devices on which "auto" is a choice between engines, by measurement and for each size.
 type Chooser interface {
 	// Candidates names the engines to choose from; the first is kept where another is not clearly faster.
