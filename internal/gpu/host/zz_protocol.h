@@ -10,7 +10,10 @@
  *	sr_sync(g)                  barrier of a group
  *	sr_vote(g, ok)              barrier of a group; what thread 0 says is what all get
  *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
+ *	sr_peek(word)               reads one and promises nothing about what was written before it
  *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
+ *	sr_taken(word, value)       the same where the group only read what the peer may now overwrite: what was read is
+ *	                            there, so that nothing needs to be flushed first
  *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
  *	sr_poll(a, role, block, word, want)
  *	                            waits until *word >= want; false if it was given up, which it noted in a->state
@@ -22,7 +25,7 @@
 
 /*
  * Every thread has a copy of its block's counters, `c` below, read when the kernel begins; thread 0 writes it back when
- * the kernel ends.
+ * the kernel ends. A resident kernel moves c->offset through the messages of a window.
  */
 
 /* A block's part of a message. */
@@ -30,8 +33,14 @@ struct sr_share {
 	sr_u64 from, bytes;
 };
 
+/* How many pieces of `size` bytes, a multiple of SR_GRAIN, a message is. Both are below 2 TiB. */
+SR_FN sr_u32 sr_pieces(sr_u64 bytes, sr_u64 size) {
+	const sr_u32 grains = (sr_u32)((bytes + SR_GRAIN - 1) / SR_GRAIN), each = (sr_u32)(size / SR_GRAIN);
+	return (grains + each - 1) / each;
+}
+
 SR_FN struct sr_share sr_share_of(sr_u64 bytes, sr_u32 block, sr_u32 blocks) {
-	sr_u64 each = ((bytes + blocks - 1) / blocks + SR_GRAIN - 1) / SR_GRAIN * SR_GRAIN;
+	const sr_u64 each = (sr_u64)sr_pieces(bytes, (sr_u64)SR_GRAIN * blocks) * SR_GRAIN;
 	struct sr_share s;
 	s.from = each * block < bytes ? each * block : bytes;
 	s.bytes = bytes - s.from < each ? bytes - s.from : each;
@@ -47,11 +56,31 @@ SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_
 	return sr_vote(g, ok);
 }
 
+/* The same for a word that was looked at before: *seen is what thread 0 saw. Mostly it need not look again. */
+SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
+			sr_u64 *seen) {
+	int ok = 1;
+	if (g->rank == 0 && *seen < want) {
+		ok = sr_poll(a, SR_SEND, block, word, want);
+		*seen = want;
+	}
+	return sr_vote(g, ok);
+}
+
+/* Whether this is the first message since the host last had a say. */
+SR_FN int sr_first(const struct sr_count *c) { return c->offset == 0; }
+
 /* Says to the peer what all threads of the group have finished. */
 SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 	sr_sync(g);
 	if (g->rank == 0)
 		sr_store(word, value);
+}
+
+SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
+	sr_sync(g);
+	if (g->rank == 0)
+		sr_taken(word, value);
 }
 
 /* ---- staged ----------------------------------------------------------------------------------------------------- */
@@ -80,17 +109,20 @@ SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
 
 SR_FN int sr_send_staged(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 *const head = &a->out->head[block].value;
 	sr_u64 step = c->sent;
-	if (!sr_drained(a, g))
+	if (sr_first(c) && !sr_drained(a, g))
 		return 0;
 	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
 		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
-		if (!sr_await(a, g, SR_SEND, block, &a->out->head[block].value, sr_room(a, step)))
+		if (!sr_await_room(a, g, block, head, sr_room(a, step), &c->head))
 			return 0;
-		sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + s.from + at, n);
+		sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + c->offset + s.from + at, n);
 		sr_publish(g, &a->peer_in->tail[block].value, step + 1);
 	}
 	c->sent = step;
+	if (g->rank == 0)
+		c->head = sr_peek(head);
 	return 1;
 }
 
@@ -102,8 +134,8 @@ SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct 
 		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
 		if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))
 			return 0;
-		sr_copy(g, a->dst + s.from + at, a->staging + sr_slot(a, block, step), n);
-		sr_publish(g, &a->peer_out->head[block].value, step + 1);
+		sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);
+		sr_publish_taken(g, &a->peer_out->head[block].value, step + 1);
 	}
 	c->received = step;
 	return 1;
@@ -117,11 +149,13 @@ SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_cou
 	const sr_u64 message = c->sent + 1;
 	if (s.bytes == 0)
 		return 1;
-	if (!sr_await(a, g, SR_SEND, block, &a->out->head[block].value, message))
+	if (!sr_await_room(a, g, block, &a->out->head[block].value, message, &c->head))
 		return 0;
-	sr_copy(g, a->peer_dst + s.from, a->src + s.from, s.bytes);
+	sr_copy(g, a->peer_dst + c->offset + s.from, a->src + c->offset + s.from, s.bytes);
 	sr_publish(g, &a->peer_in->tail[block].value, message);
 	c->sent = message;
+	if (g->rank == 0)
+		c->head = sr_peek(&a->out->head[block].value);
 	return 1;
 }
 
@@ -130,7 +164,7 @@ SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_
 	const sr_u64 message = c->received + 1;
 	if (s.bytes == 0)
 		return 1;
-	if (a->grant && g->rank == 0)
+	if (a->grant && sr_first(c) && g->rank == 0)
 		sr_store(&a->peer_out->head[block].value, message - 1 + a->grant);
 	if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, message))
 		return 0;
@@ -166,18 +200,33 @@ SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u64 n) {
 		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
 }
 
-SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+/* The first 8 bytes that this thread sends, which it can read before it waits for anything. */
+SR_FN sr_u64 sr_first_of_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c, sr_u32 block,
+			    sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 at = 8 * (sr_u64)g->rank;
+	return at < s.bytes ? sr_gather(a->src + c->offset + s.from + at, s.bytes - at) : 0;
+}
+
+/* `first` is what sr_first_of_ll gave. */
+SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks,
+		     sr_u64 first) {
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
 	const sr_u64 message = c->ll_sent;
 	sr_u8 *const lines = a->peer_lines + 16 * sr_first_line(block, message);
 	const sr_u64 room = message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS;
 	if (s.bytes == 0)
 		return 1;
-	if (!sr_await(a, g, SR_SEND, block, &a->out->ll_head[block].value, room))
+	if (!sr_await_room(a, g, block, &a->out->ll_head[block].value, room, &c->ll_head))
 		return 0;
-	for (sr_u64 i = g->rank; 8 * i < s.bytes; i += g->size)
-		sr_put_line(lines + 16 * i, sr_gather(a->src + s.from + 8 * i, s.bytes - 8 * i), sr_flag(message));
+	if (8 * (sr_u64)g->rank < s.bytes)
+		sr_put_line(lines + 16 * g->rank, first, sr_flag(message));
+	for (sr_u64 i = g->rank + g->size; 8 * i < s.bytes; i += g->size)
+		sr_put_line(lines + 16 * i, sr_gather(a->src + c->offset + s.from + 8 * i, s.bytes - 8 * i),
+			    sr_flag(message));
 	c->ll_sent = message + 1;
+	if (g->rank == 0)
+		c->ll_head = sr_peek(&a->out->ll_head[block].value);
 	return 1;
 }
 
@@ -191,9 +240,9 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 		sr_u64 data;
 		if (!sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data))
 			break; /* the peer gets no word of this message, and everybody comes to the barrier */
-		sr_scatter(a->dst + s.from + 8 * i, data, s.bytes - 8 * i);
+		sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
 	}
-	sr_publish(g, &a->peer_out->ll_head[block].value, message + 1);
+	sr_publish_taken(g, &a->peer_out->ll_head[block].value, message + 1);
 	c->ll_received = message + 1;
 	return 1;
 }

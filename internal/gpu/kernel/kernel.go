@@ -10,6 +10,7 @@ package kernel
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +24,22 @@ const (
 	Copy     = "p2p_copy"      // dst, src, n
 	CopyBulk = "p2p_copy_bulk" // dst, src, n
 	Proxy    = "p2p_proxy"     // ring, slots, answer, work, seq, launch, idle_ns, life_ns
+)
+
+// Names of the kernels that send and receive. All take a struct sr_args, see internal/gpu/abi/sendrecv.h.
+const (
+	SendrecvWS      = "p2p_sr_ws"
+	SendrecvStable  = "p2p_sr_stable"
+	SendrecvPut     = "p2p_sr_put"
+	SendrecvLL      = "p2p_sr_ll"
+	SendrecvWSBulk  = "p2p_sr_ws_bulk"
+	SendrecvPutBulk = "p2p_sr_put_bulk"
+)
+
+// basic are the kernels that every image holds; sm_90 has bulk copies too.
+var (
+	basic = []string{Fill, Check, Copy, Proxy, SendrecvWS, SendrecvStable, SendrecvPut, SendrecvLL}
+	bulk  = []string{CopyBulk, SendrecvWSBulk, SendrecvPutBulk}
 )
 
 // Image is device code for a range of GPUs.
@@ -53,8 +70,8 @@ var (
 // Images lists the images, the one with the most recent target first.
 func Images() []Image {
 	return []Image{
-		{Target: "sm_90", MinDriver: 12000, Kernels: []string{Fill, Check, Copy, Proxy, CopyBulk}, PTX: ptx90},
-		{Target: "sm_70", MinDriver: 11040, Kernels: []string{Fill, Check, Copy, Proxy}, PTX: ptx70},
+		{Target: "sm_90", MinDriver: 12000, Kernels: slices.Concat(basic, bulk), PTX: ptx90},
+		{Target: "sm_70", MinDriver: 11040, Kernels: basic, PTX: ptx70},
 	}
 }
 

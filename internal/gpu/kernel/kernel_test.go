@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,12 +78,16 @@ func TestImages(t *testing.T) {
 
 // The vector kernels live by 16-byte accesses, several loads under way at once, and by staying in registers.
 func TestAccessWidth(t *testing.T) {
-	access := regexp.MustCompile(`\b(ld|st)\.global\S*\.v4\.u32`)
+	access := regexp.MustCompile(`\b(ld|st)(?:\.volatile)?\.global\S*\.v4\.u32`)
 	for _, i := range Images() {
 		have := entries(i.PTX)
 		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
-		// The proxy has a loop of whole rounds and one last round, for a warp and for blocks.
-		for k, want := range map[string]string{Fill: "st", Check: "ld", Copy: round, Proxy: strings.Repeat(round, 4)} {
+		// The proxy has a loop of whole rounds and one last round, for a warp and for blocks; a staged message is copied
+		// by its sender and by its receiver.
+		for k, want := range map[string]string{
+			Fill: "st", Check: "ld", Copy: round, Proxy: strings.Repeat(round, 4),
+			SendrecvWS: round, SendrecvStable: round, SendrecvPut: round, SendrecvLL: "stld",
+		} {
 			var got strings.Builder
 			for _, m := range access.FindAllStringSubmatch(have[k], -1) {
 				got.WriteString(m[1])
@@ -113,10 +118,10 @@ func TestProxyReadsFresh(t *testing.T) {
 }
 
 func TestBulkOnlyWhereItRuns(t *testing.T) {
-	bulk := regexp.MustCompile(`cp\.async\.bulk|mbarrier|fence\.proxy`)
+	instructions := regexp.MustCompile(`cp\.async\.bulk|mbarrier|fence\.proxy`)
 	for _, i := range Images() {
 		for name, text := range entries(i.PTX) {
-			if want := name == CopyBulk; bulk.MatchString(text) != want {
+			if want := slices.Contains(bulk, name); instructions.MatchString(text) != want {
 				t.Errorf("%s: %s: bulk instructions: %v, want %v", i.Target, name, !want, want)
 			}
 		}

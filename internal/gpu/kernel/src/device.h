@@ -7,10 +7,13 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef u32 u32x4 __attribute__((ext_vector_type(4)));
 
-#define DEVICE static inline __attribute__((device, always_inline))
+#define MEMBER inline __attribute__((device, always_inline)) // of a class
+#define DEVICE static MEMBER
 #define SHARED __attribute__((shared))
 // A kernel under its C name, for blocks of at most `threads` threads.
 #define KERNEL(threads) extern "C" __attribute__((global, launch_bounds(threads))) void
+// The same where one block an SM is enough, so that it may have all the registers.
+#define KERNEL_ALONE(threads) extern "C" __attribute__((global, launch_bounds(threads, 1))) void
 
 DEVICE u32 thread() { return __nvvm_read_ptx_sreg_tid_x(); }
 DEVICE u32 threads() { return __nvvm_read_ptx_sreg_ntid_x(); }

@@ -3,6 +3,8 @@
 #include "copy.cu"
 #include "fill.cu"
 #include "proxy.cu"
+#include "sendrecv.cu"
 #if __CUDA_ARCH__ >= 900
 #include "bulk.cu"
+#include "sendrecv_bulk.cu"
 #endif

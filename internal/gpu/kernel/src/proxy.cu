@@ -3,7 +3,8 @@
 // Thread block 0, the front, reads the ring. It copies small messages alone; large ones it also writes into a ring of
 // the same shape in device memory, which the other blocks read, and each block copies its share. The front answers
 // with the sequence number of the last complete message. internal/gpu/cuda/proxy.h is the host's side of this.
-#include "access.h"
+#include "move.h"
+#include "sync.h"
 
 // A message as it lies in a ring. It is complete when the seal is right, in whatever order its words arrive.
 struct Message {
@@ -39,14 +40,6 @@ struct Order {
 SHARED __attribute__((aligned(16))) Message batch[group];
 SHARED Order order;
 
-DEVICE u64 now() {
-	u64 ns;
-	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
-	return ns;
-}
-
-DEVICE void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-DEVICE void barrier() { asm volatile("bar.sync 0;" ::: "memory"); }
 DEVICE void warp_barrier() { __nvvm_bar_warp_sync(~0u); }
 
 // Makes an answer visible to the host; what it stands for is fenced before.
@@ -63,77 +56,7 @@ DEVICE bool sealed(const Message *m, u64 seq) { return m->seal == seal(m->dst, m
 
 // ---- copying --------------------------------------------------------------------------------------------------------
 
-// The threads that copy a message together.
-struct Team {
-	u32 block, blocks, thread, threads;
-};
-
-// The source may have changed since the kernel started, which forbids the read-only path that p2p_copy takes. What
-// the block's acquire of the message precedes is not stale in L1.
-DEVICE u32x4 load_fresh(const u32x4 *p) {
-	u32x4 v;
-	asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(global(p))
-		     : "memory");
-	return v;
-}
-
-template <class V> using Global = __attribute__((address_space(1))) V;
-template <class V> DEVICE V load_fresh(const V *p) { return *(const volatile Global<V> *)p; }
-template <class V> DEVICE void store_fresh(V *p, V v) { *(volatile Global<V> *)p = v; }
-DEVICE void store_fresh(u32x4 *p, u32x4 v) { store(p, v); }
-
-// Copies n bytes as vectors of type V; dst and src have the same remainder modulo its size. All loads of a round are
-// under way before its first store: what is left after the whole rounds takes one more memory latency, not several.
-template <class V> DEVICE void move_as(Team t, u8 *dst, const u8 *src, u64 n) {
-	constexpr int unroll = 8;
-	const u64 head = bytes_to(dst, sizeof(V), n), vectors = (n - head) / sizeof(V),
-		  tail = head + vectors * sizeof(V);
-	const u64 ranks = (u64)t.blocks * t.threads, rank = (u64)t.block * t.threads + t.thread, round = ranks * unroll;
-	V *const to = (V *)(dst + head);
-	const V *const from = (const V *)(src + head);
-	u64 done = 0;
-#pragma unroll 1
-	for (u64 i = (u64)t.block * t.threads * unroll + t.thread; done + round <= vectors; done += round, i += round) {
-		V v[unroll];
-#pragma unroll
-		for (int k = 0; k < unroll; k++)
-			v[k] = load_fresh(from + i + (u64)k * t.threads);
-#pragma unroll
-		for (int k = 0; k < unroll; k++)
-			store_fresh(to + i + (u64)k * t.threads, v[k]);
-	}
-	if (done < vectors) {
-		V v[unroll];
-#pragma unroll
-		for (int k = 0; k < unroll; k++)
-			if (done + rank + k * ranks < vectors)
-				v[k] = load_fresh(from + done + rank + k * ranks);
-#pragma unroll
-		for (int k = 0; k < unroll; k++)
-			if (done + rank + k * ranks < vectors)
-				store_fresh(to + done + rank + k * ranks, v[k]);
-	}
-	if (rank < head)
-		store_fresh(dst + rank, load_fresh(src + rank));
-	if (rank < n - tail)
-		store_fresh(dst + tail + rank, load_fresh(src + tail + rank));
-}
-
-DEVICE void move(Team t, const Message *m) {
-	u8 *const dst = (u8 *)m->dst;
-	const u8 *const src = (const u8 *)m->src;
-	const u64 apart = m->dst ^ m->src;
-	if (apart % 16 == 0)
-		move_as<u32x4>(t, dst, src, m->n);
-	else if (apart % 8 == 0)
-		move_as<u64>(t, dst, src, m->n);
-	else if (apart % 4 == 0)
-		move_as<u32>(t, dst, src, m->n);
-	else
-		move_as<u8>(t, dst, src, m->n);
-}
+DEVICE void move(Team t, const Message *m) { move(t, (u8 *)m->dst, (const u8 *)m->src, m->n); }
 
 DEVICE bool divided(const Message *m) { return m->n > block_bytes && blocks() > 1; }
 

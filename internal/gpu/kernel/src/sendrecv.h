@@ -1,0 +1,338 @@
+// sendrecv.h: what the kernels that send and receive have in common: the primitives of zz_protocol.h, and the two ways
+// in which a kernel runs, once and resident.
+#ifndef P2P_SENDRECV_KERNELS_H
+#define P2P_SENDRECV_KERNELS_H
+
+#include "move.h"
+#include "sync.h"
+#include "zz_sendrecv.h"
+
+#define SR_FN DEVICE
+
+// ---- primitives -----------------------------------------------------------------------------------------------------
+
+// Threads of a block that play a role together; all warps of a role are whole. `bar` is their named barrier.
+struct sr_group {
+	u32 rank, size, bar;
+};
+
+DEVICE void sr_sync(const sr_group *g) { asm volatile("bar.sync %0, %1;" ::"r"(g->bar), "r"(g->size) : "memory"); }
+
+// Barrier of `size` threads; true if all say yes.
+DEVICE bool all_agree(u32 bar, u32 size, bool ok) {
+	u32 all;
+	asm volatile("{\n\t.reg .pred p, q;\n\t"
+		     "setp.ne.u32 p, %1, 0;\n\t"
+		     "bar.red.and.pred q, %2, %3, p;\n\t"
+		     "selp.u32 %0, 1, 0, q;\n\t}"
+		     : "=r"(all)
+		     : "r"((u32)ok), "r"(bar), "r"(size)
+		     : "memory");
+	return all;
+}
+
+DEVICE int sr_vote(const sr_group *g, int ok) { return all_agree(g->bar, g->size, ok); }
+
+DEVICE u64 sr_load(const u64 *word) {
+	u64 v;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(word)) : "memory");
+	return v;
+}
+
+DEVICE u64 sr_peek(const u64 *word) {
+	u64 v;
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(word)) : "memory");
+	return v;
+}
+
+DEVICE void sr_store(u64 *word, u64 value) {
+	fence();
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
+}
+
+DEVICE u32 load_u32(const u32 *p) { return *(const volatile Global<u32> *)p; }
+
+// Loads are over when their values were used, whatever else is still on its way.
+DEVICE void sr_taken(u64 *word, u64 value) {
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
+}
+
+// Notes that a wait was given up; who comes first is told.
+DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
+	sr_state *const s = a->state;
+	if (load_u32(&s->failed))
+		return;
+	store_fresh(&s->role, role);
+	store_fresh(&s->block, (u64)block);
+	store_fresh(&s->want, want);
+	store_fresh(&s->have, have);
+	fence();
+	store_fresh(&s->failed, 1u);
+}
+
+// A wait that lasts: looks at the clock, and at what the host says, now and then. Reading the host's memory takes long.
+struct Patience {
+	u64 since;
+	u32 turn;
+};
+
+DEVICE bool lost(const sr_args *a, Patience *p) {
+	if (++p->turn % 2048)
+		return false;
+	const u64 t = now();
+	if (p->since == 0)
+		p->since = t;
+	return load_u32(&a->state->abort) || load_u32(&a->state->failed) || t - p->since > a->timeout_ns;
+}
+
+DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 want) {
+	Patience p = {0, 0};
+#pragma unroll 1
+	for (;;) {
+		const u64 have = sr_load(word);
+		if (have >= want)
+			return 1;
+		if (lost(a, &p)) {
+			give_up(a, role, block, want, have);
+			return 0;
+		}
+	}
+}
+
+// A warp moves chunks of so many rows, 16 bytes a lane, whose distances are known here: addresses take no registers
+// then, which the bytes under way need.
+constexpr u32 chunk_rows = 8;
+constexpr u64 row_bytes = SR_WARP * sizeof(u32x4), warp_chunk = chunk_rows * row_bytes;
+
+// Where a lane is.
+struct Place {
+	u8 *to;
+	const u8 *from;
+	u64 left; // bytes, from the first lane's on
+};
+
+template <u32 Rows> DEVICE void copy_rows(Place *p, u64 step) {
+	u32x4 v[Rows];
+#pragma unroll
+	for (u32 k = 0; k < Rows; k++)
+		v[k] = load_fresh((const u32x4 *)(p->from + k * row_bytes));
+#pragma unroll
+	for (u32 k = 0; k < Rows; k++)
+		store_fresh((u32x4 *)(p->to + k * row_bytes), v[k]);
+	p->to += step;
+	p->from += step;
+	p->left = p->left > step ? p->left - step : 0;
+}
+
+// Chunks go to the warps in turn; the last one may be short.
+DEVICE void copy_vectors(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
+	const u64 first = g->rank / SR_WARP * warp_chunk, lane = g->rank % SR_WARP * sizeof(u32x4);
+	const u64 step = g->size / SR_WARP * warp_chunk;
+	Place p = {dst + first + lane, src + first + lane, n > first ? n - first : 0};
+#pragma unroll 1
+	while (p.left >= warp_chunk)
+		copy_rows<chunk_rows>(&p, step);
+	if (p.left >= 4 * row_bytes)
+		copy_rows<4>(&p, 4 * row_bytes);
+	if (p.left >= 2 * row_bytes)
+		copy_rows<2>(&p, 2 * row_bytes);
+	if (p.left >= row_bytes)
+		copy_rows<1>(&p, row_bytes);
+	if (p.left > lane)
+		copy_rows<1>(&p, row_bytes);
+}
+
+DEVICE void copy_bytes(const sr_group *g, u8 *dst, const u8 *src, u64 from, u64 to) {
+#pragma unroll 1
+	for (u64 i = from + g->rank; i < to; i += g->size)
+		store_fresh(dst + i, load_fresh(src + i));
+}
+
+// What is not aligned alike goes byte by byte.
+DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
+	const bool alike = ((u64)dst ^ (u64)src) % 16 == 0;
+	const u64 head = alike ? bytes_to(dst, 16, n) : n, body = (n - head) / 16 * 16;
+	copy_vectors(g, dst + head, src + head, body);
+	if (body != n) {
+		copy_bytes(g, dst, src, 0, head);
+		copy_bytes(g, dst, src, head + body, n);
+	}
+}
+
+// Each half of a line comes whole and carries the flag: so no order between them is needed.
+DEVICE void sr_put_line(u8 *line, u64 data, u32 flag) {
+	asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(global(line)), "r"((u32)data), "r"(flag),
+		     "r"((u32)(data >> 32))
+		     : "memory");
+}
+
+DEVICE int sr_get_line(const sr_args *a, u32 block, const u8 *line, u32 flag, u64 *data) {
+	Patience p = {0, 0};
+#pragma unroll 1
+	for (;;) {
+		u32 low, first, high, second;
+		asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+			     : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
+			     : "l"(global(line))
+			     : "memory");
+		if (first == flag && second == flag) {
+			*data = low | (u64)high << 32;
+			return 1;
+		}
+		if (lost(a, &p)) {
+			give_up(a, SR_RECEIVE, block, flag, first);
+			return 0;
+		}
+	}
+}
+
+#include "zz_protocol.h"
+
+// ---- the forms of a kernel ------------------------------------------------------------------------------------------
+
+// Barrier of all threads of the block, whatever their role.
+DEVICE bool block_agrees(bool ok) { return all_agree(0, threads(), ok); }
+
+// Adds one to what the blocks have finished.
+DEVICE void arrive(sr_team *t) {
+	fence();
+	asm volatile("red.relaxed.sys.global.add.u64 [%0], 1;" ::"l"(global(&t->arrived.value)) : "memory");
+}
+
+// Waits for the host's word, then for the peers', so that all ranks begin together. One thread calls.
+DEVICE bool begin_together(const sr_args *a, u64 iteration) {
+	if (!sr_poll(a, SR_SEND, 0, &a->state->doorbell, iteration))
+		return false;
+	if (!a->begins)
+		return true;
+	sr_store(&a->peer_in->sync.value, iteration);
+	if (a->peer_out != a->peer_in)
+		sr_store(&a->peer_out->sync.value, iteration);
+	return sr_poll(a, SR_SEND, 0, &a->out->sync.value, iteration) &&
+	       sr_poll(a, SR_RECEIVE, 0, &a->in->sync.value, iteration);
+}
+
+// What block 0 knows of an iteration of a resident kernel.
+struct Iteration {
+	u64 number, began, arrived; // arrived: by all blocks before it began
+};
+
+DEVICE bool begin(const sr_args *a, Iteration *it) {
+	if (block() != 0)
+		return sr_poll(a, SR_SEND, block(), &a->team->go.value, it->number);
+	if (!begin_together(a, it->number))
+		return false;
+	it->arrived = sr_load(&a->team->arrived.value);
+	it->began = now();
+	if (blocks() > 1)
+		sr_store(&a->team->go.value, it->number);
+	return true;
+}
+
+DEVICE bool end(const sr_args *a, const Iteration *it) {
+	if (block() != 0) {
+		arrive(a->team);
+		return true;
+	}
+	if (blocks() > 1 && !sr_poll(a, SR_RECEIVE, 0, &a->team->arrived.value, it->arrived + blocks() - 1))
+		return false;
+	const u64 t = now();
+	if (a->samples)
+		store_fresh(&a->samples[it->number - a->first - 1], t - it->began);
+	sr_store(&a->state->done, it->number);
+	return true;
+}
+
+// A kernel is an object of a class K:
+//
+//	bool message(a, c, roles)     plays roles, called by all threads; whether this thread's went well
+//	bool divided                  whether the roles are played by different threads, else message sees to the order
+//	u32 pair()                    the number of the block's counters
+//	bool sender(a), receiver(a)   whether this thread keeps what was sent, or received, there
+
+// What a launch runs, as loops around one call of message, so that its code is there once.
+struct Shape {
+	u32 iters, window, phases;
+};
+
+template <class K> DEVICE Shape shape_of(const sr_args *a) {
+	const u32 phases = K::divided && a->order != SR_TOGETHER ? 2 : 1;
+	return a->iters ? Shape{a->iters, a->window, phases} : Shape{1, 1, phases};
+}
+
+DEVICE u32 roles_in(const sr_args *a, const Shape *n, u32 phase) {
+	if (n->phases == 1)
+		return a->roles;
+	return (a->order == SR_SEND_FIRST) == (phase == 0) ? SR_SEND : SR_RECEIVE;
+}
+
+// The messages of one iteration. Counters are in registers: nothing between two messages needs a barrier, but that one
+// role comes after the other where they are played by different threads.
+template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_count *c, K *k) {
+	bool ok = true;
+	u32 phase = 0;
+#pragma unroll 1
+	for (u32 left = n->window; ok && left;) {
+		ok = k->message(a, c, roles_in(a, n, phase));
+		if (n->phases == 2)
+			ok = block_agrees(ok);
+		if (++phase < n->phases)
+			continue;
+		phase = 0;
+		c->offset += a->spacing;
+		left--;
+	}
+	c->offset = 0;
+	return ok;
+}
+
+template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *k) {
+	const bool resident = a->iters != 0;
+	const Shape n = shape_of<K>(a);
+	Iteration it = {a->first, 0, 0};
+#pragma unroll 1
+	for (u32 i = 0; i < n.iters; i++) {
+		bool ok = true;
+		it.number++;
+		if (resident && thread() == 0)
+			ok = begin(a, &it);
+		if (resident && !block_agrees(ok))
+			return;
+		ok = run_window(a, &n, c, k);
+		if (!resident || !block_agrees(ok))
+			return;
+		if (thread() == 0)
+			ok = end(a, &it);
+		if (!block_agrees(ok))
+			return;
+	}
+}
+
+// A kernel may be launched before the one in front of it has ended: it takes its place on the SMs, and waits here. Then
+// the next one may come.
+DEVICE void take_turn() {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// A kernel's life.
+template <class K> DEVICE void run(const sr_args *a, K k) {
+	take_turn();
+	sr_count *const kept = &a->count[k.pair()];
+	sr_count c = *kept;
+	run_iterations(a, &c, &k);
+	if (k.sender(a)) {
+		kept->sent = c.sent;
+		kept->head = c.head;
+		kept->ll_sent = c.ll_sent;
+		kept->ll_head = c.ll_head;
+	}
+	if (k.receiver(a)) {
+		kept->received = c.received;
+		kept->ll_received = c.ll_received;
+	}
+}
+
+#endif
