@@ -77,6 +77,7 @@ SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 		sr_store(word, value);
 }
 
+/* The same for what the group has read. */
 SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 	sr_sync(g);
 	if (g->rank == 0)
@@ -181,6 +182,9 @@ SR_FN sr_u64 sr_first_line(sr_u32 block, sr_u64 message) {
 	return (message % SR_LL_SLOTS * SR_LL_CTAS + block) * (SR_LL_BYTES / 8);
 }
 
+/* What ll_head must be before a message may be written: the one that lay there was taken. */
+SR_FN sr_u64 sr_ll_room(sr_u64 message) { return message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS; }
+
 /* The 8 bytes from p on, of which only the first n count. */
 SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u64 n) {
 	sr_u64 v = 0;
@@ -214,11 +218,11 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
 	const sr_u64 message = c->ll_sent;
 	sr_u8 *const lines = a->peer_lines + 16 * sr_first_line(block, message);
-	const sr_u64 room = message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS;
 	if (s.bytes == 0)
 		return 1;
-	if (!sr_await_room(a, g, block, &a->out->ll_head[block].value, room, &c->ll_head))
+	if (!c->ll_room && !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(message), &c->ll_head))
 		return 0;
+	c->ll_room = 0;
 	if (8 * (sr_u64)g->rank < s.bytes)
 		sr_put_line(lines + 16 * g->rank, first, sr_flag(message));
 	for (sr_u64 i = g->rank + g->size; 8 * i < s.bytes; i += g->size)
@@ -242,7 +246,10 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 			break; /* the peer gets no word of this message, and everybody comes to the barrier */
 		sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
 	}
-	sr_publish_taken(g, &a->peer_out->ll_head[block].value, message + 1);
+	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
+	c->ll_room = (sr_u64)sr_vote(g, g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent));
+	if (g->rank == 0)
+		sr_taken(&a->peer_out->ll_head[block].value, message + 1);
 	c->ll_received = message + 1;
 	return 1;
 }

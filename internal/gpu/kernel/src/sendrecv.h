@@ -214,7 +214,8 @@ DEVICE bool begin_together(const sr_args *a, u64 iteration) {
 
 // What block 0 knows of an iteration of a resident kernel.
 struct Iteration {
-	u64 number, began, arrived; // arrived: by all blocks before it began
+	u64 number, arrived; // arrived: by all blocks before it began
+	u64 began, ended;    // ns
 };
 
 DEVICE bool begin(const sr_args *a, Iteration *it) {
@@ -229,16 +230,17 @@ DEVICE bool begin(const sr_args *a, Iteration *it) {
 	return true;
 }
 
-DEVICE bool end(const sr_args *a, const Iteration *it) {
+DEVICE bool end(const sr_args *a, Iteration *it) {
 	if (block() != 0) {
 		arrive(a->team);
 		return true;
 	}
 	if (blocks() > 1 && !sr_poll(a, SR_RECEIVE, 0, &a->team->arrived.value, it->arrived + blocks() - 1))
 		return false;
-	const u64 t = now();
+	if (blocks() > 1)
+		it->ended = now();
 	if (a->samples)
-		store_fresh(&a->samples[it->number - a->first - 1], t - it->began);
+		store_fresh(&a->samples[it->number - a->first - 1], it->ended - it->began);
 	sr_store(&a->state->done, it->number);
 	return true;
 }
@@ -289,7 +291,7 @@ template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_c
 template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *k) {
 	const bool resident = a->iters != 0;
 	const Shape n = shape_of<K>(a);
-	Iteration it = {a->first, 0, 0};
+	Iteration it = {a->first, 0, 0, 0};
 #pragma unroll 1
 	for (u32 i = 0; i < n.iters; i++) {
 		bool ok = true;
@@ -298,9 +300,16 @@ template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *
 			ok = begin(a, &it);
 		if (resident && !block_agrees(ok))
 			return;
+		// A block that is alone begins here, and ends where its last thread has got what it waited for.
+		if (resident && thread() == 0 && blocks() == 1)
+			it.began = now();
 		ok = run_window(a, &n, c, k);
+		if (resident && !K::divided)
+			it.ended = now();
 		if (!resident || !block_agrees(ok))
 			return;
+		if (K::divided)
+			it.ended = now();
 		if (thread() == 0)
 			ok = end(a, &it);
 		if (!block_agrees(ok))
