@@ -9,6 +9,9 @@
 // no launch per copy. "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks. "ce:N" cuts a copy of 2 MiB and more
 // into pieces for up to N streams.
 //
+// A queue is a stream on which kernels, copies and words in memory are done in order while the host goes on. It takes
+// stream memory operations, which drivers for CUDA 11.7 and newer have.
+//
 // Memory goes to other processes by one of three kinds of handle: "legacy", 64 bytes for memory of cuMemAlloc;
 // "vmm-fd", a file descriptor for memory of cuMemCreate; "fabric", 64 bytes for the same, which other nodes can open
 // too, and which takes an IMEX channel.

@@ -9,12 +9,15 @@ import (
 )
 
 var (
-	_ gpu.Driver  = (*Driver)(nil)
-	_ gpu.Device  = (*Device)(nil)
-	_ gpu.Monitor = (*Device)(nil)
-	_ gpu.Buffer  = (*Buffer)(nil)
-	_ gpu.Memory  = (*Memory)(nil)
-	_ gpu.Engine  = (*Engine)(nil)
+	_ gpu.Driver    = (*Driver)(nil)
+	_ gpu.Device    = (*Device)(nil)
+	_ gpu.Monitor   = (*Device)(nil)
+	_ gpu.Launcher  = (*Device)(nil)
+	_ gpu.Inspector = (*Device)(nil)
+	_ gpu.Buffer    = (*Buffer)(nil)
+	_ gpu.Memory    = (*Memory)(nil)
+	_ gpu.Engine    = (*Engine)(nil)
+	_ gpu.Queue     = (*Queue)(nil)
 )
 
 func TestModuleVersion(t *testing.T) {

@@ -48,13 +48,23 @@ static int open_context(struct cuda_device *d, int ordinal, struct p2p_error *e)
 	d->vmm = vmm && has(d, CUDA_ATTR_VMM_FD);
 	d->fabric = vmm && has(d, CUDA_ATTR_VMM_FABRIC);
 	d->registered = has(d, CUDA_ATTR_REGISTERED);
+	int major = 0;
+	d->overlap = cuda_functions.cuLaunchKernelEx &&
+		     cuDeviceGetAttribute(&major, CUDA_ATTR_MAJOR, d->dev) == CUDA_OK && major >= 9;
+	d->memops = cuda_functions.cuStreamWaitValue64_v2 && cuda_functions.cuStreamWriteValue64_v2 &&
+		    has(d, CUDA_ATTR_MEMOPS_64);
 	return P2P_OK;
 }
 
+/* Fails with the call and the kernel that it was about. */
+static int kernel_ok(struct p2p_error *e, const char *call, const char *name, int native) {
+	char what[96];
+	snprintf(what, sizeof what, "%s %s", call, name);
+	return cuda_ok(e, what, native);
+}
+
 static int get_kernel(struct cuda_device *d, const char *name, void **f, struct p2p_error *e) {
-	char what[64];
-	snprintf(what, sizeof what, "cuModuleGetFunction %s", name);
-	return cuda_ok(e, what, cuModuleGetFunction(f, d->module, name));
+	return kernel_ok(e, "cuModuleGetFunction", name, cuModuleGetFunction(f, d->module, name));
 }
 
 static int load_kernels(struct cuda_device *d, const char *ptx, int has_bulk, char *log, size_t log_bytes,
@@ -89,6 +99,30 @@ int cuda_device_open(int ordinal, const char *ptx, int has_bulk, struct cuda_dev
 	return P2P_OK;
 }
 
+int cuda_device_find(struct cuda_device *d, const char *name, void **f, struct p2p_error *e) {
+	int registers, rc = cuda_device_bind(d, e);
+	if (rc || (rc = get_kernel(d, name, f, e)))
+		return rc;
+	if (cuda_functions.cuFuncLoad)
+		return kernel_ok(e, "cuFuncLoad", name, cuFuncLoad(*f));
+	/* Drivers without it load what they are asked about. */
+	return kernel_ok(e, "cuFuncGetAttribute", name, cuFuncGetAttribute(&registers, CUDA_FUNC_REGISTERS, *f));
+}
+
+int cuda_device_inspect(struct cuda_device *d, const char *name, struct cuda_kernel *k, struct p2p_error *e) {
+	const struct {
+		int attr, *value;
+	} asked[] = {{CUDA_FUNC_REGISTERS, &k->registers},
+		     {CUDA_FUNC_LOCAL, &k->local},
+		     {CUDA_FUNC_SHARED, &k->shared},
+		     {CUDA_FUNC_THREADS, &k->threads}};
+	void *f;
+	int rc = cuda_device_find(d, name, &f, e);
+	for (unsigned i = 0; i < sizeof asked / sizeof *asked && !rc; i++)
+		rc = kernel_ok(e, "cuFuncGetAttribute", name, cuFuncGetAttribute(asked[i].value, asked[i].attr, f));
+	return rc;
+}
+
 /* Maps b's memory for a. */
 static int reach(struct cuda_device *a, struct cuda_device *b, struct p2p_error *e) {
 	int can = 0, rc;
@@ -115,7 +149,7 @@ int cuda_device_memory(struct cuda_device *d, size_t *unused, size_t *total, str
 int cuda_device_close(struct cuda_device *d, struct p2p_error *e) {
 	struct p2p_error later;
 	int rc = P2P_OK;
-	if (d->ctx) {
+	if (d->ctx && !d->lost) {
 		if (d->module && !(rc = cuda_device_bind(d, e)))
 			rc = cuda_ok(e, "cuModuleUnload", cuModuleUnload(d->module));
 		cuCtxSetCurrent(NULL);

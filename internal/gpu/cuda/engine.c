@@ -422,9 +422,9 @@ int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
 		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(g->recorded));
 	last = cuda_streams_close(&g->streams, rc ? &later : e);
 	rc = rc ? rc : last;
-	if (g->scratch)
+	if (g->scratch && !g->device->lost)
 		closing(&rc, e, "cuMemFree_v2", cuMemFree_v2(g->scratch));
-	if (g->host)
+	if (g->host && !g->device->lost)
 		closing(&rc, e, "cuMemFreeHost", cuMemFreeHost(g->host));
 	free(g);
 	return rc;

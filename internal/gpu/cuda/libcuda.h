@@ -30,12 +30,22 @@ enum {
 	CUDA_ATTR_REGISTERED = 91, /* registered host memory has one address for CPU and GPU */
 	CUDA_ATTR_VMM = 102,
 	CUDA_ATTR_VMM_FD = 103,
+	CUDA_ATTR_MEMOPS_64 = 122, /* cuStreamWaitValue64_v2 and cuStreamWriteValue64_v2 */
 	CUDA_ATTR_VMM_FABRIC = 128,
 };
 
 /* Pointer attributes. */
 enum {
 	CUDA_POINTER_BUFFER_ID = 7, /* of the allocation around it; the process never gives it to another one */
+};
+
+/* Attributes of a kernel. */
+enum {
+	CUDA_FUNC_THREADS = 0,    /* of a block, at most */
+	CUDA_FUNC_SHARED = 1,     /* bytes of a block, declared */
+	CUDA_FUNC_LOCAL = 3,      /* bytes of a thread */
+	CUDA_FUNC_REGISTERS = 4,  /* of a thread */
+	CUDA_FUNC_MAX_SHARED = 8, /* dynamic shared memory a launch may ask for */
 };
 
 /* Flags and options, under the function that takes them. */
@@ -45,16 +55,18 @@ enum {
 	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc, cuMemHostRegister_v2: kernels may use it */
 	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access where needed */
 	CUDA_STREAM_NON_BLOCKING = 1,  /* cuStreamCreate: independent of the default stream */
+	CUDA_LAUNCH_OVERLAP = 6,       /* cuLaunchKernelEx: the kernel waits by itself for the one before it */
+	CUDA_STREAM_WAIT_EQUAL = 1,    /* cuStreamWaitValue64_v2 */
+	CUDA_EVENT_TIMING = 0,         /* cuEventCreate */
 	CUDA_EVENT_NO_TIMING = 2,      /* cuEventCreate */
 	CUDA_CAPTURE_THREAD_LOCAL = 1, /* cuStreamBeginCapture_v2 */
 	CUDA_JIT_ERROR_LOG = 5,        /* cuModuleLoadDataEx */
 	CUDA_JIT_ERROR_LOG_BYTES = 6,
-	CUDA_FUNC_MAX_SHARED = 8, /* cuFuncSetAttribute: dynamic shared memory a launch may ask for */
-	CUDA_MEM_PINNED = 1,      /* cuMemCreate: the only type there is */
-	CUDA_MEM_FD = 1,          /* handle type: POSIX file descriptor */
-	CUDA_MEM_FABRIC = 8,      /* handle type: 64 bytes */
-	CUDA_MEM_DEVICE = 1,      /* location type: a device, by ordinal */
-	CUDA_MEM_READ_WRITE = 3,  /* cuMemSetAccess */
+	CUDA_MEM_PINNED = 1,     /* cuMemCreate: the only type there is */
+	CUDA_MEM_FD = 1,         /* handle type: POSIX file descriptor */
+	CUDA_MEM_FABRIC = 8,     /* handle type: 64 bytes */
+	CUDA_MEM_DEVICE = 1,     /* location type: a device, by ordinal */
+	CUDA_MEM_READ_WRITE = 3, /* cuMemSetAccess */
 };
 
 struct cuda_uuid {
@@ -88,6 +100,20 @@ struct cuda_mem_access {
 	int flags;
 };
 
+/* What cuLaunchKernelEx shall start. */
+struct cuda_launch_attribute {
+	int id;
+	int pad;
+	int value[16];
+};
+
+struct cuda_launch {
+	unsigned grid[3], block[3], shared;
+	void *stream;
+	struct cuda_launch_attribute *attributes;
+	unsigned count;
+};
+
 /* X(name, parameters, arguments). Contexts, modules, functions, streams and graphs are opaque pointers. */
 #define CUDA_REQUIRED(X)                                                                                               \
 	X(cuInit, (unsigned flags), (flags))                                                                           \
@@ -111,6 +137,7 @@ struct cuda_mem_access {
 	  (mod, image, n, options, values))                                                                            \
 	X(cuModuleUnload, (void *mod), (mod))                                                                          \
 	X(cuModuleGetFunction, (void **f, void *mod, const char *name), (f, mod, name))                                \
+	X(cuFuncGetAttribute, (int *value, int attr, void *f), (value, attr, f))                                       \
 	X(cuFuncSetAttribute, (void *f, int attr, int value), (f, attr, value))                                        \
 	X(cuLaunchKernel,                                                                                              \
 	  (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,     \
@@ -137,6 +164,7 @@ struct cuda_mem_access {
 	X(cuEventCreate, (void **event, unsigned flags), (event, flags))                                               \
 	X(cuEventRecord, (void *event, void *stream), (event, stream))                                                 \
 	X(cuEventQuery, (void *event), (event))                                                                        \
+	X(cuEventElapsedTime, (float *ms, void *from, void *to), (ms, from, to))                                       \
 	X(cuEventDestroy_v2, (void *event), (event))                                                                   \
 	X(cuStreamBeginCapture_v2, (void *stream, int mode), (stream, mode))                                           \
 	X(cuStreamEndCapture, (void *stream, void **graph), (stream, graph))                                           \
@@ -161,7 +189,16 @@ struct cuda_mem_access {
 	  (p, n, desc, count))                                                                                         \
 	X(cuMemExportToShareableHandle, (void *out, uint64_t h, int type, unsigned long long flags),                   \
 	  (out, h, type, flags))                                                                                       \
-	X(cuMemImportFromShareableHandle, (uint64_t *h, void *os_handle, int type), (h, os_handle, type))
+	X(cuMemImportFromShareableHandle, (uint64_t *h, void *os_handle, int type), (h, os_handle, type))              \
+	X(cuGraphUpload, (void *exec, void *stream), (exec, stream))                                                   \
+	X(cuStreamWaitValue64_v2, (void *stream, uint64_t word, uint64_t value, unsigned flags),                       \
+	  (stream, word, value, flags))                                                                                \
+	X(cuStreamWriteValue64_v2, (void *stream, uint64_t word, uint64_t value, unsigned flags),                      \
+	  (stream, word, value, flags))                                                                                \
+	X(cuLaunchKernelEx, (const struct cuda_launch *l, void *f, void **params, void **extra),                       \
+	  (l, f, params, extra))                                                                                       \
+	X(cuFuncLoad, (void *f), (f))                                                                                  \
+	X(cuEventElapsedTime_v2, (float *ms, void *from, void *to), (ms, from, to))
 
 #define X(name, params, args) int(*name) params;
 struct cuda_functions {

@@ -237,7 +237,7 @@ static int unpin(struct cuda_memory *m, struct p2p_error *e) {
 
 int cuda_memory_close(struct cuda_memory *m, struct p2p_error *e) {
 	int rc = cuda_device_bind(m->device, e);
-	if (rc == P2P_OK)
+	if (rc == P2P_OK && !m->device->lost)
 		rc = m->origin == CUDA_PINNED        ? unpin(m, e)
 		     : m->kind == CUDA_MEMORY_LEGACY ? legacy_close(m, e)
 						     : vmm_close(m, e);

@@ -250,7 +250,7 @@ func TestFakeMemoryClose(t *testing.T) {
 	})
 }
 
-// TestFakeStreamsShuffled runs the tests of streams and marks on a driver that does the work of several streams in any
+// TestFakeStreamsShuffled runs the tests of streams, marks and queues on a driver that does the work of several streams in any
 // order that it was not told.
 func TestFakeStreamsShuffled(t *testing.T) {
 	if os.Getenv("P2PBENCH_LIBCUDA") != "" {
@@ -258,7 +258,7 @@ func TestFakeStreamsShuffled(t *testing.T) {
 	}
 	cuda := buildFake(t, "fakecuda", nil)
 	for _, seed := range []string{"1", "2"} {
-		out := rerun(t, "^TestHW(Streams|Marks|Record)", "P2PBENCH_REQUIRE=cuda", "P2PBENCH_LIBCUDA="+cuda,
+		out := rerun(t, "^TestHW(Streams|Marks|Record|Queue)", "P2PBENCH_REQUIRE=cuda", "P2PBENCH_LIBCUDA="+cuda,
 			"P2PBENCH_LIBNVML="+filepath.Join(t.TempDir(), "missing.so"), "FAKE_SHUFFLE="+seed)
 		if n := strings.Count(out, "--- PASS: TestHW"); n < 8 {
 			t.Errorf("seed %s: only %d tests passed:\n%s", seed, n, out)

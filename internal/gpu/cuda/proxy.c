@@ -250,7 +250,7 @@ static void closing(int *rc, struct p2p_error *e, const char *what, int native) 
 int cuda_proxy_close(struct cuda_proxy *p, struct p2p_error *e) {
 	int rc = p->stream ? cuda_proxy_stop(p, e) : P2P_OK;
 	/* Freeing what a kernel uses would wait for it: memory and stream are left to the end of the process. */
-	if (rc != P2P_ERR_TIMEOUT) {
+	if (rc != P2P_ERR_TIMEOUT && !p->device->lost) {
 		if (p->work)
 			closing(&rc, e, "cuMemFree_v2", cuMemFree_v2(p->work));
 		if (p->page)

@@ -54,7 +54,8 @@ func Parse(s string) (Fault, error) {
 	return f, nil
 }
 
-// Wrap makes a device whose engines commit the fault.
+// Wrap makes a device whose engines commit the fault. It is a [gpu.Launcher] and a [gpu.Inspector] where d is one, and
+// answers with gpu.ErrUnsupported where d is none.
 func Wrap(d gpu.Device, f Fault) gpu.Device { return &device{Device: d, fault: f} }
 
 type device struct {
@@ -73,6 +74,23 @@ func (d *device) Engine(name string) (gpu.Engine, error) {
 		return nil, errors.Join(errors.New("fault: out of memory"), inner.Close())
 	}
 	return &engine{Engine: inner, c: c}, nil
+}
+
+// Queue is the device's own: faults befall a message when the engine that wrote it sees it leave.
+func (d *device) Queue() (gpu.Queue, error) {
+	l, ok := d.Device.(gpu.Launcher)
+	if !ok {
+		return nil, fmt.Errorf("fault: a %s device runs no kernels: %w", d.Info().Kind, gpu.ErrUnsupported)
+	}
+	return l.Queue()
+}
+
+// Kernels are the device's own.
+func (d *device) Kernels() ([]gpu.Kernel, error) {
+	if i, ok := d.Device.(gpu.Inspector); ok {
+		return i.Kernels()
+	}
+	return nil, fmt.Errorf("fault: a %s device has no kernels to describe: %w", d.Info().Kind, gpu.ErrUnsupported)
 }
 
 type engine struct {

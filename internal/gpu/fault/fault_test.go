@@ -214,3 +214,36 @@ func TestMarks(t *testing.T) {
 		t.Error("an engine without marks got some")
 	}
 }
+
+// plain is a device that can do nothing but what every device can.
+type plain struct{ gpu.Device }
+
+// inspected is one that tells of its kernels.
+type inspected struct{ gpu.Device }
+
+func (inspected) Kernels() ([]gpu.Kernel, error) { return []gpu.Kernel{{Name: "p2p_sr_ws"}}, nil }
+
+// What the device within can do beyond the usual, the one around it can.
+func TestQueueAndKernels(t *testing.T) {
+	inner := newDevice(t)
+	queue := func(d gpu.Device) (gpu.Queue, error) { return fault.Wrap(d, fault.Fault{}).(gpu.Launcher).Queue() }
+	kernels := func(d gpu.Device) ([]gpu.Kernel, error) {
+		return fault.Wrap(d, fault.Fault{}).(gpu.Inspector).Kernels()
+	}
+	q, err := queue(inner)
+	if err != nil || q.Table().CTAs() == 0 {
+		t.Fatalf("%v; want the queue of the device within", err)
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if k, err := kernels(inspected{inner}); err != nil || len(k) != 1 || k[0].Name != "p2p_sr_ws" {
+		t.Errorf("%+v, %v; want the kernels of the device within", k, err)
+	}
+	if _, err := queue(plain{inner}); !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "host device runs no kernels") {
+		t.Errorf("a queue of a device that has none: %v", err)
+	}
+	if _, err := kernels(plain{inner}); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("kernels of a device that tells of none: %v", err)
+	}
+}

@@ -143,7 +143,7 @@ func open(t *testing.T) gpu.Device {
 	return d
 }
 
-func alloc(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
+func alloc(t testing.TB, d gpu.Device, n uint64) gpu.Buffer {
 	t.Helper()
 	b, err := d.Alloc(n)
 	if err != nil {

@@ -82,11 +82,12 @@ func TestAccessWidth(t *testing.T) {
 	for _, i := range Images() {
 		have := entries(i.PTX)
 		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
-		// The proxy has a loop of whole rounds and one last round, for a warp and for blocks; a staged message is copied
-		// by its sender and by its receiver.
+		// The proxy copies by a warp and by blocks, a staged message is copied by its sender and by its receiver: each
+		// time in whole rounds, and what is left in pairs of rows and single ones.
+		rows := round + "ldldstst" + "ldst"
 		for k, want := range map[string]string{
-			Fill: "st", Check: "ld", Copy: round, Proxy: strings.Repeat(round, 4),
-			SendrecvWS: round, SendrecvStable: round, SendrecvPut: round, SendrecvLL: "stld",
+			Fill: "st", Check: "ld", Copy: round, Proxy: rows + rows,
+			SendrecvWS: rows, SendrecvStable: rows, SendrecvPut: rows, SendrecvLL: "stld",
 		} {
 			var got strings.Builder
 			for _, m := range access.FindAllStringSubmatch(have[k], -1) {

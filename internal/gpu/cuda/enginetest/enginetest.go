@@ -1,5 +1,5 @@
 // Package enginetest drives an engine table from Go in ways that tests and benchmarks want and that the abi package
-// does not offer: several steps before a wait, recording, and marks.
+// does not offer: several steps before a wait, recording, and marks; and a queue table, call by call.
 package enginetest
 
 /*

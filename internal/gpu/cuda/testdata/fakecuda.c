@@ -1,7 +1,7 @@
 /*
  * fakecuda.c: a driver library without a GPU. Device memory is host memory behind memfds; streams, events and graphs
- * are in fakestreams.h, and p2p_proxy, which stays, is in fakeproxy.h. Tests build it and load it through
- * P2PBENCH_LIBCUDA.
+ * are in fakestreams.h, what queues need beside in fakequeue.h, and p2p_proxy, which stays, in fakeproxy.h. Tests build
+ * it and load it through P2PBENCH_LIBCUDA.
  *
  * The environment makes it fail:
  *   FAKE_DEVICES=N      number of devices, 2 if unset
@@ -18,7 +18,8 @@
  *   FAKE_IPC_COUNTS=1   a legacy handle may be opened again while it is mapped, and is then counted
  *   FAKE_SHUFFLE=SEED   streams get on when somebody asks, one operation of one of them at a time
  *   FAKE_LIVE=FILE      FILE holds how many things of each kind are not released, as an array of int
- * Built with -DOMIT_X the function X is missing: OMIT_cuMemAlloc_v2, OMIT_VMM.
+ * Built with -DOMIT_X the function X is missing: OMIT_cuMemAlloc_v2; or a group of functions: OMIT_VMM, OMIT_MEMOPS,
+ * OMIT_RECENT.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -93,6 +94,8 @@ static int number(const char *var, int otherwise) {
 		if (!current)                                                                                          \
 			return 201;                                                                                    \
 	} while (0)
+
+static void held_gone(const char *who);
 
 /* These wait until no kernel is running, as a driver may. */
 #define NEED_IDLE_GPU                                                                                                  \
@@ -209,6 +212,9 @@ int cuDeviceGetAttribute(int *v, int attr, int dev) {
 	case 91:
 		*v = !getenv("FAKE_NO_REGISTERED");
 		break;
+	case 122:
+		*v = !getenv("FAKE_NO_MEMOPS");
+		return number("FAKE_DRIVER", 13000) < 11070 ? 1 : 0;
 	case 128:
 		*v = getenv("FAKE_FABRIC") != NULL;
 		return number("FAKE_DRIVER", 13000) < 12030 ? 1 : 0;
@@ -244,6 +250,7 @@ int cuDevicePrimaryCtxRetain(void **ctx, int dev) {
 
 int cuDevicePrimaryCtxRelease_v2(int dev) {
 	FAIL_IF_ASKED;
+	held_gone(__func__);
 	live[CONTEXTS]--;
 	return contexts[dev]-- > 0 ? 0 : 201;
 }
@@ -282,6 +289,7 @@ int cuMemAlloc_v2(uint64_t *p, size_t n) {
 
 int cuMemFree_v2(uint64_t p) {
 	NEED_IDLE_GPU;
+	held_gone(__func__);
 	return drop_block(p, 'a');
 }
 
@@ -296,6 +304,7 @@ int cuMemHostAlloc(void **p, size_t n, unsigned flags) {
 
 int cuMemFreeHost(void *p) {
 	proxies_gone(__func__);
+	held_gone(__func__);
 	free(p);
 	live[HOSTS]--;
 	return 0;
@@ -323,6 +332,7 @@ int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
 
 int cuMemHostUnregister(void *p) {
 	NEED_IDLE_GPU;
+	held_gone(__func__);
 	void **pin = pin_of(p);
 	if (!p || !pin)
 		return 713;
@@ -512,4 +522,4 @@ int cuMemImportFromShareableHandle(uint64_t *h, void *os, int type) {
 }
 #endif
 
-#include "fakestreams.h"
+#include "fakequeue.h"

@@ -1,7 +1,8 @@
 /*
  * fakestreams.h: streams, events, graphs and kernels for the fake driver. Kernels are their C equivalents, found by
  * name. A stream does its work at once; with FAKE_SHUFFLE it does nothing until somebody asks how it is, and then one
- * operation of any stream is done that no event holds back: whoever forgot to wait for one finds out.
+ * operation of any stream is done that no event holds back: whoever forgot to wait for one finds out. A stream that
+ * awaits a word goes on when somebody asks how one is.
  */
 
 enum { MAX_OPS = 512, MAX_LANES = 8 };
@@ -10,8 +11,11 @@ enum { MAX_OPS = 512, MAX_LANES = 8 };
 
 static const char *const kernels[] = {"p2p_fill", "p2p_check", "p2p_copy", "p2p_copy_bulk", "p2p_proxy"};
 
-/* RECORD and WAIT tie streams together, EDGE_OUT and EDGE_IN the lanes of a graph; GRAPH is a launch of one. */
-enum { FILL, CHECK, COPY, COPY_BULK, PROXY, MEMCPY, RECORD, WAIT, EDGE_OUT, EDGE_IN, GRAPH };
+/*
+ * RECORD and WAIT tie streams together, EDGE_OUT and EDGE_IN the lanes of a graph; GRAPH is a launch of one. AWAIT and
+ * WRITE are of words in memory. SENDRECV is the first of several kernels.
+ */
+enum { FILL, CHECK, COPY, COPY_BULK, PROXY, MEMCPY, RECORD, WAIT, EDGE_OUT, EDGE_IN, GRAPH, AWAIT, WRITE, SENDRECV };
 
 /* One piece of work, with its arguments as the device gets them. */
 struct op {
@@ -20,7 +24,7 @@ struct op {
 };
 
 struct graph {
-	int n, lanes;
+	int n, lanes, spoilt;
 	uint64_t id;
 	struct stream *streams[MAX_LANES];
 	struct op ops[MAX_OPS];
@@ -30,15 +34,17 @@ struct stream {
 	int hung, priority, lane, error;
 	struct proxy_run proxy;
 	struct graph *capture;
-	struct op *queue; /* FAKE_SHUFFLE: what is to be done */
+	struct op *queue; /* what is to be done: FAKE_SHUFFLE, and behind a word that is awaited */
 	int first, last, room;
 	struct stream *next;
 };
 
 struct event {
 	uint64_t recorded, done; /* by number */
-	uint64_t graph;          /* recorded into that one, */
-	int node;                /* as that operation */
+	int timing;
+	uint64_t ns;    /* when it was done last */
+	uint64_t graph; /* recorded into that one, */
+	int node;       /* as that operation */
 };
 
 static __thread struct graph *capturing;
@@ -72,10 +78,20 @@ static void check(const uint64_t *a) {
 
 static int run_graph(struct stream *s, const struct graph *g);
 
+/* In fakequeue.h. */
+static int memop_met(const struct op *op);
+static int memop(const struct op *op);
+static int sendrecv_find(uintptr_t *f, const char *name);
+static int sendrecv_set(uintptr_t f, int attr, int value);
+static int sendrecv_launch(struct stream *s, uintptr_t f, const unsigned shape[4], const void *args);
+static int sendrecv_run(const struct op *op);
+
 static int tie(struct stream *s, const struct op *op) {
 	struct event *e = (struct event *)(uintptr_t)op->args[0];
-	if (op->kind == RECORD && !s->hung)
+	if (op->kind == RECORD && !s->hung) {
 		e->done = op->args[1];
+		e->ns = p2p_raw_ns();
+	}
 	if (op->kind == WAIT && e->done < op->args[1])
 		s->hung = 1;
 	return 0;
@@ -96,6 +112,11 @@ static int run(struct stream *s, const struct op *op) {
 	case EDGE_OUT:
 	case EDGE_IN:
 		return 0;
+	case AWAIT:
+	case WRITE:
+		return memop(op);
+	case SENDRECV:
+		return sendrecv_run(op);
 	case GRAPH:
 		return run_graph(s, (const struct graph *)(uintptr_t)a[0]);
 	}
@@ -113,7 +134,10 @@ static int run(struct stream *s, const struct op *op) {
 
 /* ---- the order of work ---------------------------------------------------------------------------------------- */
 
-static struct stream *streams; /* FAKE_SHUFFLE: all of them */
+static struct stream *streams; /* all of them */
+
+/* Work of any stream may be done by whoever asks how one of them is. */
+static pthread_mutex_t gpu = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static int shuffling(void) { return getenv("FAKE_SHUFFLE") != NULL; }
 
@@ -126,6 +150,8 @@ static int may_run(const struct stream *s) {
 	if (s->first == s->last || s->hung || s->error)
 		return 0;
 	const struct op *op = &s->queue[s->first];
+	if (op->kind == AWAIT)
+		return memop_met(op);
 	return op->kind != WAIT || ((struct event *)(uintptr_t)op->args[0])->done >= op->args[1];
 }
 
@@ -162,7 +188,31 @@ static int step(void) {
 	return 1;
 }
 
+/* Does what may be done on a stream that was held. Returns 1 if there was something. */
+static int advance(struct stream *s) {
+	int some = 0;
+	pthread_mutex_lock(&gpu);
+	for (; !shuffling() && may_run(s); some = 1) {
+		struct op op = s->queue[s->first++];
+		s->error = run(s, &op);
+	}
+	pthread_mutex_unlock(&gpu);
+	return some;
+}
+
+/* The same on all: one may write what another one waits for. */
+static void advance_all(void) {
+	int more;
+	do {
+		more = 0;
+		for (struct stream *s = streams; s; s = s->next)
+			more |= advance(s);
+	} while (more);
+}
+
 static int enqueue(struct stream *s, const struct op *op) {
+	if (s->first == s->last)
+		s->first = s->last = 0;
 	if (s->last == s->room) {
 		s->room = 2 * s->room + 64;
 		s->queue = realloc(s->queue, (size_t)s->room * sizeof *op);
@@ -173,6 +223,8 @@ static int enqueue(struct stream *s, const struct op *op) {
 
 static int note_op(struct stream *s, struct op op) {
 	struct graph *g = s->capture;
+	if (g->spoilt)
+		return 901;
 	if (g->n == MAX_OPS)
 		return 2;
 	op.lane = s->lane;
@@ -185,7 +237,12 @@ static int submit(struct stream *s, const struct op *op) {
 		return 999; /* would wait behind a kernel that stays */
 	if (s->capture)
 		return note_op(s, *op);
-	return shuffling() ? enqueue(s, op) : run(s, op);
+	pthread_mutex_lock(&gpu);
+	advance_all();
+	int later = shuffling() || s->first != s->last || (op->kind == AWAIT && !memop_met(op));
+	int rc = later ? enqueue(s, op) : run(s, op);
+	pthread_mutex_unlock(&gpu);
+	return rc;
 }
 
 /* Whether operation i may run: it is the next of its lane, and what it waits for is done. */
@@ -229,6 +286,7 @@ int cuModuleLoadDataEx(const char **mod, const char *image, unsigned n, int *opt
 }
 
 int cuModuleUnload(char *mod) {
+	held_gone(__func__);
 	free(mod);
 	live[MODULES]--;
 	return 0;
@@ -238,16 +296,20 @@ int cuModuleGetFunction(uintptr_t *f, const char *mod, const char *name) {
 	char entry[64];
 	FAIL_IF_ASKED;
 	snprintf(entry, sizeof entry, ".visible .entry %s(", name);
+	if (!strstr(mod, entry))
+		return 500;
 	for (uintptr_t i = 0; i < PROXY + 1; i++)
-		if (strcmp(name, kernels[i]) == 0 && strstr(mod, entry)) {
+		if (strcmp(name, kernels[i]) == 0) {
 			*f = i + 1;
 			return 0;
 		}
-	return 500;
+	return sendrecv_find(f, name);
 }
 
 int cuFuncSetAttribute(uintptr_t f, int attr, int value) {
 	FAIL_IF_ASKED;
+	if (f > SENDRECV)
+		return sendrecv_set(f, attr, value);
 	return f == COPY_BULK + 1 && attr == 8 && value == 128 << 10 ? 0 : 1;
 }
 
@@ -258,6 +320,8 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 	struct op op = {.kind = (int)f - 1};
 	if (!gx || gy != 1 || gz != 1 || by != 1 || bz != 1 || extra)
 		return 1;
+	if (f > SENDRECV)
+		return sendrecv_launch(s, f, (unsigned[]){gx, bx, shared, 0}, params[0]);
 	if (bx > (op.kind == COPY_BULK ? 32 : 512) || shared != (op.kind == COPY_BULK ? 128 << 10 : 0))
 		return 701;
 	if (op.kind == PROXY) {
@@ -281,10 +345,10 @@ int cuStreamCreate(struct stream **s, unsigned flags) {
 	NEED_CONTEXT;
 	*s = calloc(1, sizeof **s);
 	live[STREAMS]++;
-	if (shuffling()) {
-		(*s)->next = streams;
-		streams = *s;
-	}
+	pthread_mutex_lock(&gpu);
+	(*s)->next = streams;
+	streams = *s;
+	pthread_mutex_unlock(&gpu);
 	return flags == 1 ? 0 : 1;
 }
 
@@ -302,11 +366,17 @@ int cuStreamQuery(struct stream *s) {
 		return s->proxy.failed;
 	if (s->proxy.alive)
 		return 600;
+	pthread_mutex_lock(&gpu);
 	if (shuffling())
 		step();
+	advance_all();
+	int busy = s->hung || s->first != s->last;
+	pthread_mutex_unlock(&gpu);
 	if (s->error)
 		return s->error;
-	return s->capture ? 900 : s->hung || s->first != s->last ? 600 : 0;
+	if (s->capture)
+		s->capture->spoilt = 1;
+	return s->capture ? 900 : busy ? 600 : 0;
 }
 
 int cuStreamDestroy_v2(struct stream *s) {
@@ -314,12 +384,13 @@ int cuStreamDestroy_v2(struct stream *s) {
 	if (s->proxy.alive)
 		return 999;
 	live[RESIDENT] -= proxy_join(&s->proxy);
-	while (s->first != s->last && step())
+	while (shuffling() && s->first != s->last && step())
 		;
-	while (*at && *at != s)
+	pthread_mutex_lock(&gpu);
+	while (*at != s)
 		at = &(*at)->next;
-	if (*at)
-		*at = s->next;
+	*at = s->next;
+	pthread_mutex_unlock(&gpu);
 	free(s->queue);
 	free(s);
 	live[STREAMS]--;
@@ -329,8 +400,9 @@ int cuStreamDestroy_v2(struct stream *s) {
 int cuEventCreate(struct event **e, unsigned flags) {
 	NEED_CONTEXT;
 	*e = calloc(1, sizeof **e);
+	(*e)->timing = flags == 0;
 	live[EVENTS]++;
-	return flags == 2 ? 0 : 1;
+	return flags == 0 || flags == 2 ? 0 : 1;
 }
 
 int cuEventDestroy_v2(struct event *e) {
@@ -414,7 +486,7 @@ int cuStreamEndCapture(struct stream *s, struct graph **out) {
 	struct graph *g = s->capture;
 	if (!g || s->lane)
 		return 901;
-	int rc = 0;
+	int rc = g->spoilt ? 901 : 0;
 	for (int i = 0; i < g->lanes; i++) {
 		g->streams[i]->capture = NULL;
 		if (i && !joined(g, i))
@@ -440,7 +512,12 @@ int cuGraphInstantiateWithFlags(struct graph **exec, const struct graph *g, unsi
 int cuGraphLaunch(const struct graph *exec, struct stream *s) {
 	NEED_CONTEXT;
 	struct op op = {.kind = GRAPH, .args = {(uintptr_t)exec}};
-	return submit(s, &op);
+	int rc = 0;
+	if (exec->lanes > 1 || s->capture)
+		return submit(s, &op);
+	for (int i = 0; i < exec->n && !rc; i++) /* each may hold the stream */
+		rc = submit(s, &exec->ops[i]);
+	return rc;
 }
 
 int cuGraphExecDestroy(struct graph *exec) {

@@ -62,11 +62,80 @@ template <class V> DEVICE void move_as(Team t, u8 *dst, const u8 *src, u64 n) {
 		store_fresh(dst + tail + rank, load_fresh(src + tail + rank));
 }
 
+// A row is 16 bytes a lane of a warp. A warp moves chunks of so many rows, whose distances are known here: addresses
+// take no registers then, which the bytes under way need. A team that moves rows has whole warps.
+constexpr u32 warp_lanes = 32, chunk_rows = 8;
+constexpr u64 row_bytes = warp_lanes * sizeof(u32x4), warp_chunk = chunk_rows * row_bytes;
+
+// Where a lane is, and how many bytes there are from its warp's first lane on.
+struct Place {
+	u8 *to;
+	const u8 *from;
+	u64 left;
+};
+
+// Moves as many rows, so far apart, and goes on by `step`; all loads are under way before the first store.
+template <u32 Rows> DEVICE void move_row(Place *p, u64 apart, u64 step) {
+	u32x4 v[Rows];
+#pragma unroll
+	for (u32 k = 0; k < Rows; k++)
+		v[k] = load_fresh((const u32x4 *)(p->from + k * apart));
+#pragma unroll
+	for (u32 k = 0; k < Rows; k++)
+		store_fresh((u32x4 *)(p->to + k * apart), v[k]);
+	p->to += step;
+	p->from += step;
+	p->left = p->left > step ? p->left - step : 0;
+}
+
+DEVICE Place place_of(u64 warp, u64 width, u64 lane, u8 *dst, const u8 *src, u64 n) {
+	const u64 first = warp * width;
+	return {dst + first + lane, src + first + lane, n > first ? n - first : 0};
+}
+
+// Chunks go to the warps in turn, and of what is less than a chunk for each of them, rows: so all take part in a short
+// copy too.
+DEVICE void move_vectors(Team t, u8 *dst, const u8 *src, u64 n) {
+	const u64 warps = t.threads / warp_lanes, all = t.blocks * warps,
+		  warp = t.block * warps + t.thread / warp_lanes;
+	const u64 lane = t.thread % warp_lanes * sizeof(u32x4), round = all * warp_chunk;
+	u64 whole = 0;
+	Place p = place_of(warp, warp_chunk, lane, dst, src, n);
+#pragma unroll 1
+	for (; whole + round <= n; whole += round)
+		move_row<chunk_rows>(&p, row_bytes, round);
+	const u64 step = all * row_bytes;
+	p = place_of(warp, row_bytes, lane, dst + whole, src + whole, n - whole);
+#pragma unroll 1
+	while (p.left >= step + row_bytes)
+		move_row<2>(&p, step, 2 * step);
+#pragma unroll 1
+	while (p.left > lane)
+		move_row<1>(&p, step, step);
+}
+
+DEVICE void move_bytes(Team t, u8 *dst, const u8 *src, u64 from, u64 to) {
+	const u64 ranks = (u64)t.blocks * t.threads;
+#pragma unroll 1
+	for (u64 i = from + (u64)t.block * t.threads + t.thread; i < to; i += ranks)
+		store_fresh(dst + i, load_fresh(src + i));
+}
+
+// Copies n bytes; dst and src have the same remainder modulo 16.
+DEVICE void move_rows(Team t, u8 *dst, const u8 *src, u64 n) {
+	const u64 head = bytes_to(dst, 16, n), body = (n - head) / 16 * 16;
+	move_vectors(t, dst + head, src + head, body);
+	if (body != n) {
+		move_bytes(t, dst, src, 0, head);
+		move_bytes(t, dst, src, head + body, n);
+	}
+}
+
 // Copies n bytes with the widest access that suits both addresses; the two must not overlap.
 DEVICE void move(Team t, u8 *dst, const u8 *src, u64 n) {
 	const u64 apart = (u64)dst ^ (u64)src;
 	if (apart % 16 == 0)
-		move_as<u32x4>(t, dst, src, n);
+		move_rows(t, dst, src, n);
 	else if (apart % 8 == 0)
 		move_as<u64>(t, dst, src, n);
 	else if (apart % 4 == 0)

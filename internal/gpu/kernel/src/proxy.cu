@@ -201,7 +201,7 @@ DEVICE void move_by_warp(u32 from, u32 number) {
 	const Team warp = {0, 1, thread(), 32};
 #pragma unroll 1
 	for (u32 i = from; i < from + number; i++)
-		move_as<u32x4>(warp, (u8 *)batch[i].dst, (const u8 *)batch[i].src, batch[i].n);
+		move_rows(warp, (u8 *)batch[i].dst, (const u8 *)batch[i].src, batch[i].n);
 	warp_barrier();
 }
 

@@ -17,10 +17,10 @@ struct Ws : ByWarp {
 	MEMBER bool message(const sr_args *a, sr_count *c, u32 roles) const {
 		if (thread() < senders(a)) {
 			sr_group g = sending(a);
-			return !(roles & SR_SEND) || sr_send_staged(a, &g, c, block(), blocks());
+			return !(roles & SR_SEND) || sr_send_ws(a, &g, c, block(), blocks());
 		}
 		sr_group g = receiving(a);
-		return !(roles & SR_RECEIVE) || sr_receive_staged(a, &g, c, block(), blocks());
+		return !(roles & SR_RECEIVE) || sr_receive_ws(a, &g, c, block(), blocks());
 	}
 };
 

@@ -99,64 +99,13 @@ DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 w
 	}
 }
 
-// A warp moves chunks of so many rows, 16 bytes a lane, whose distances are known here: addresses take no registers
-// then, which the bytes under way need.
-constexpr u32 chunk_rows = 8;
-constexpr u64 row_bytes = SR_WARP * sizeof(u32x4), warp_chunk = chunk_rows * row_bytes;
-
-// Where a lane is.
-struct Place {
-	u8 *to;
-	const u8 *from;
-	u64 left; // bytes, from the first lane's on
-};
-
-template <u32 Rows> DEVICE void copy_rows(Place *p, u64 step) {
-	u32x4 v[Rows];
-#pragma unroll
-	for (u32 k = 0; k < Rows; k++)
-		v[k] = load_fresh((const u32x4 *)(p->from + k * row_bytes));
-#pragma unroll
-	for (u32 k = 0; k < Rows; k++)
-		store_fresh((u32x4 *)(p->to + k * row_bytes), v[k]);
-	p->to += step;
-	p->from += step;
-	p->left = p->left > step ? p->left - step : 0;
-}
-
-// Chunks go to the warps in turn; the last one may be short.
-DEVICE void copy_vectors(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
-	const u64 first = g->rank / SR_WARP * warp_chunk, lane = g->rank % SR_WARP * sizeof(u32x4);
-	const u64 step = g->size / SR_WARP * warp_chunk;
-	Place p = {dst + first + lane, src + first + lane, n > first ? n - first : 0};
-#pragma unroll 1
-	while (p.left >= warp_chunk)
-		copy_rows<chunk_rows>(&p, step);
-	if (p.left >= 4 * row_bytes)
-		copy_rows<4>(&p, 4 * row_bytes);
-	if (p.left >= 2 * row_bytes)
-		copy_rows<2>(&p, 2 * row_bytes);
-	if (p.left >= row_bytes)
-		copy_rows<1>(&p, row_bytes);
-	if (p.left > lane)
-		copy_rows<1>(&p, row_bytes);
-}
-
-DEVICE void copy_bytes(const sr_group *g, u8 *dst, const u8 *src, u64 from, u64 to) {
-#pragma unroll 1
-	for (u64 i = from + g->rank; i < to; i += g->size)
-		store_fresh(dst + i, load_fresh(src + i));
-}
-
 // What is not aligned alike goes byte by byte.
 DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
-	const bool alike = ((u64)dst ^ (u64)src) % 16 == 0;
-	const u64 head = alike ? bytes_to(dst, 16, n) : n, body = (n - head) / 16 * 16;
-	copy_vectors(g, dst + head, src + head, body);
-	if (body != n) {
-		copy_bytes(g, dst, src, 0, head);
-		copy_bytes(g, dst, src, head + body, n);
-	}
+	const Team t = {0, 1, g->rank, g->size};
+	if (((u64)dst ^ (u64)src) % 16 == 0)
+		move_rows(t, dst, src, n);
+	else
+		move_bytes(t, dst, src, 0, n);
 }
 
 // Each half of a line comes whole and carries the flag: so no order between them is needed.

@@ -8,7 +8,7 @@
  *	SR_FN                       what stands before a function
  *	struct sr_group             the threads of a block that play a role together: `rank`, `size`, what else it likes
  *	sr_sync(g)                  barrier of a group
- *	sr_vote(g, ok)              barrier of a group; what thread 0 says is what all get
+ *	sr_vote(g, ok)              barrier of a group; true if all its threads say yes
  *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
  *	sr_peek(word)               reads one and promises nothing about what was written before it
  *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
@@ -240,18 +240,36 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, message);
 	if (s.bytes == 0)
 		return 1;
-	for (sr_u64 i = g->rank; 8 * i < s.bytes; i += g->size) {
+	int ok = 1;
+	for (sr_u64 i = g->rank; ok && 8 * i < s.bytes; i += g->size) {
 		sr_u64 data;
-		if (!sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data))
-			break; /* the peer gets no word of this message, and everybody comes to the barrier */
-		sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
+		ok = sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data);
+		if (ok)
+			sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
 	}
 	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
-	c->ll_room = (sr_u64)sr_vote(g, g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent));
+	c->ll_room = (sr_u64)sr_vote(g, ok && (g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)));
+	if (!c->ll_room && !sr_vote(g, ok))
+		return 0;
 	if (g->rank == 0)
 		sr_taken(&a->peer_out->ll_head[block].value, message + 1);
 	c->ll_received = message + 1;
 	return 1;
+}
+
+/* ---- ws -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Small messages go in lines: a step through the staging area waits for its bytes before it says that they are there.
+ */
+SR_FN int sr_send_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	if (a->in_lines)
+		return sr_send_ll(a, g, c, block, blocks, sr_first_of_ll(a, g, c, block, blocks));
+	return sr_send_staged(a, g, c, block, blocks);
+}
+
+SR_FN int sr_receive_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return a->in_lines ? sr_receive_ll(a, g, c, block, blocks) : sr_receive_staged(a, g, c, block, blocks);
 }
 
 #endif

@@ -121,6 +121,9 @@ struct sr_args {
 	sr_u32 iters;  /* resident: iterations; 0: the kernel runs one message and ends */
 	sr_u32 window; /* resident: messages of an iteration */
 	sr_u32 begins; /* resident: 1: iterations begin together with the peers' */
+	/* ws: 1: the message goes in lines, each role by its own warps, instead of through the staging area */
+	sr_u32 in_lines;
+	sr_u32 pad;
 };
 
 /* Names of the kernels. Each takes a struct sr_args; blocks are of sender_warps + receiver_warps warps but for those of

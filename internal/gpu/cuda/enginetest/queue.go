@@ -1,0 +1,157 @@
+package enginetest
+
+/*
+#include <stdlib.h>
+#include "zz_p2p.h"
+
+// Go hands addresses of device memory as numbers.
+static int queue_bind(struct p2p_queue *q, struct p2p_error *e) { return q->bind(q->self, e); }
+static int queue_find(struct p2p_queue *q, _GoString_ name, uint32_t shared, uintptr_t *kernel, struct p2p_error *e) {
+	char text[64];
+	void *found = NULL;
+	snprintf(text, sizeof text, "%.*s", (int)_GoStringLen(name), _GoStringPtr(name));
+	int rc = q->find(q->self, text, shared, &found, e);
+	*kernel = (uintptr_t)found;
+	return rc;
+}
+static int queue_start(struct p2p_queue *q, uintptr_t kernel, struct p2p_launch l, struct p2p_error *e) {
+	l.kernel = (void *)kernel;
+	return q->start(q->self, &l, e);
+}
+static int queue_copy(struct p2p_queue *q, uintptr_t dst, uintptr_t src, size_t n, struct p2p_error *e) {
+	return q->copy(q->self, (void *)dst, (const void *)src, n, e);
+}
+static int queue_write(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p_error *e) {
+	return q->write(q->self, (uint64_t *)word, value, e);
+}
+static int queue_await(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p_error *e) {
+	return q->await(q->self, (uint64_t *)word, value, e);
+}
+static int queue_stamp(struct p2p_queue *q, uint32_t i, struct p2p_error *e) { return q->stamp(q->self, i, e); }
+static int queue_between(struct p2p_queue *q, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+	return q->between(q->self, i, j, ns, e);
+}
+static int queue_wait(struct p2p_queue *q, const struct p2p_ctx *c, struct p2p_error *e) {
+	return q->wait(q->self, c, e);
+}
+static int queue_record_begin(struct p2p_queue *q, struct p2p_error *e) { return q->record_begin(q->self, e); }
+static int queue_record_end(struct p2p_queue *q, struct p2p_error *e) { return q->record_end(q->self, e); }
+static int queue_replay(struct p2p_queue *q, struct p2p_error *e) { return q->replay(q->self, e); }
+*/
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Stamps is how many stamps a queue has.
+const Stamps = C.P2P_STAMPS
+
+// Queue drives a queue table one call at a time. Whoever records must stay on one thread.
+type Queue struct{ c *C.struct_p2p_queue }
+
+// NewQueue drives q.
+func NewQueue(q *abi.Queue) Queue { return Queue{(*C.struct_p2p_queue)(q.Pointer())} }
+
+// call binds the queue to this thread and runs f on it.
+func (q Queue) call(f func(e *C.struct_p2p_error) C.int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var e C.struct_p2p_error
+	if C.queue_bind(q.c, &e) == C.P2P_OK {
+		f(&e)
+	}
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// HasStream reports whether the queue offers its stream to libraries.
+func (q Queue) HasStream() bool { return q.c.stream != nil }
+
+// Find finds a kernel that will be started with that many bytes of dynamic shared memory at most.
+func (q Queue) Find(name string, shared uint32) (kernel uintptr, err error) {
+	var k C.uintptr_t
+	err = q.call(func(e *C.struct_p2p_error) C.int { return C.queue_find(q.c, name, C.uint32_t(shared), &k, e) })
+	return uintptr(k), err
+}
+
+// KernelLaunch is one start of a kernel.
+type KernelLaunch struct {
+	Kernel                uintptr // from Find
+	CTAs, Threads, Shared uint32
+	Overlap               bool
+	Args                  []byte
+}
+
+// Start starts a kernel.
+func (q Queue) Start(l KernelLaunch) error {
+	args := C.CBytes(l.Args)
+	defer C.free(args)
+	c := C.struct_p2p_launch{
+		ctas: C.uint32_t(l.CTAs), threads: C.uint32_t(l.Threads), shared: C.uint32_t(l.Shared),
+		bytes: C.uint32_t(len(l.Args)), args: args,
+	}
+	if l.Overlap {
+		c.overlap = 1
+	}
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_start(q.c, C.uintptr_t(l.Kernel), c, e) })
+}
+
+// Copy puts a copy on the queue.
+func (q Queue) Copy(dst, src uintptr, n uint64) error {
+	return q.call(func(e *C.struct_p2p_error) C.int {
+		return C.queue_copy(q.c, C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), e)
+	})
+}
+
+// Write puts the write of a word on the queue.
+func (q Queue) Write(word uintptr, value uint64) error {
+	return q.call(func(e *C.struct_p2p_error) C.int {
+		return C.queue_write(q.c, C.uintptr_t(word), C.uint64_t(value), e)
+	})
+}
+
+// Await holds the queue until the word has that value.
+func (q Queue) Await(word uintptr, value uint64) error {
+	return q.call(func(e *C.struct_p2p_error) C.int {
+		return C.queue_await(q.c, C.uintptr_t(word), C.uint64_t(value), e)
+	})
+}
+
+// Stamp sets stamp i.
+func (q Queue) Stamp(i int) error {
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_stamp(q.c, C.uint32_t(i), e) })
+}
+
+// Between is the ns from stamp i to stamp j.
+func (q Queue) Between(i, j int) (uint64, error) {
+	var ns C.uint64_t
+	err := q.call(func(e *C.struct_p2p_error) C.int {
+		return C.queue_between(q.c, C.uint32_t(i), C.uint32_t(j), &ns, e)
+	})
+	return uint64(ns), err
+}
+
+// Wait waits for all that is on the queue.
+func (q Queue) Wait(x *abi.Ctx) error {
+	return q.call(func(e *C.struct_p2p_error) C.int {
+		return C.queue_wait(q.c, (*C.struct_p2p_ctx)(x.Pointer()), e)
+	})
+}
+
+// RecordBegin begins a recording.
+func (q Queue) RecordBegin() error {
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_record_begin(q.c, e) })
+}
+
+// RecordEnd ends it.
+func (q Queue) RecordEnd() error {
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_record_end(q.c, e) })
+}
+
+// Replay starts what was recorded.
+func (q Queue) Replay() error {
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_replay(q.c, e) })
+}

@@ -1,0 +1,368 @@
+#include "queue.h"
+
+#include <stdlib.h>
+
+enum {
+	/*
+	 * Of the stream; the driver takes the nearest it has. Streams of one priority may share a hardware queue: one
+	 * that is held, or runs a kernel that stays, would hold up the engines' streams, or the proxy's.
+	 */
+	PRIORITY = -2,
+	FAST_POLLS = 2000, /* how often wait asks before it starts to look at the clock and the abort flag */
+};
+
+/* Longest wait for a queue that is closed, and for one that is tried out. */
+#define CLOSE_TIMEOUT_NS 2000000000u
+#define TRIAL_TIMEOUT_NS 3000000000u
+
+struct queue {
+	struct p2p_queue table; /* first: the table's address is the queue's */
+	struct cuda_device *device;
+	void *stream;
+	void *stamps[P2P_STAMPS]; /* events */
+	unsigned stamped;         /* bit i: stamp i was set */
+	int recording;
+	struct p2p_error spoilt; /* what failed first in the recording under way */
+	void *recorded;          /* the executable graph, NULL if nothing was recorded */
+};
+
+static int queue_bind(void *self, struct p2p_error *e) { return cuda_device_bind(((struct queue *)self)->device, e); }
+
+static int invalid(struct p2p_error *e, const char *text) { return p2p_fail(e, P2P_ERR_INVALID, 0, text); }
+
+/* ---- work ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * The outcome of a call that put something on the stream. Within a recording the first failure is kept: the driver
+ * says at its end only that there was one.
+ */
+static int put(struct queue *q, const char *call, int native, struct p2p_error *e) {
+	if (native == CUDA_OK)
+		return P2P_OK;
+	char what[160];
+	snprintf(what, sizeof what, "%s%s", call, q->recording ? ", which was to be recorded" : "");
+	int rc = cuda_fail(e, what, native);
+	if (q->recording && q->spoilt.code == P2P_OK)
+		q->spoilt = *e;
+	return rc;
+}
+
+static int find(void *self, const char *name, uint32_t shared, void **kernel, struct p2p_error *e) {
+	struct queue *q = self;
+	if (q->recording)
+		return invalid(e, "find: not within a recording");
+	int rc = cuda_device_find(q->device, name, kernel, e);
+	if (rc || shared == 0)
+		return rc;
+	char what[96];
+	snprintf(what, sizeof what, "cuFuncSetAttribute %s, %u bytes of shared memory", name, shared);
+	return cuda_ok(e, what, cuFuncSetAttribute(*kernel, CUDA_FUNC_MAX_SHARED, (int)shared));
+}
+
+static int launch(struct queue *q, const struct p2p_launch *l) {
+	void *params[] = {(void *)(uintptr_t)l->args};
+	if (!l->overlap || !q->device->overlap)
+		return cuLaunchKernel(l->kernel, l->ctas, 1, 1, l->threads, 1, 1, l->shared, q->stream, params, NULL);
+	struct cuda_launch_attribute overlap = {.id = CUDA_LAUNCH_OVERLAP, .value = {1}};
+	const struct cuda_launch config = {.grid = {l->ctas, 1, 1},
+					   .block = {l->threads, 1, 1},
+					   .shared = l->shared,
+					   .stream = q->stream,
+					   .attributes = &overlap,
+					   .count = 1};
+	return cuLaunchKernelEx(&config, l->kernel, params, NULL);
+}
+
+static int start(void *self, const struct p2p_launch *l, struct p2p_error *e) {
+	struct queue *q = self;
+	if (l->ctas > q->table.ctas)
+		return invalid(e, "start: more thread blocks than are sure to run at once");
+	int native = launch(q, l);
+	if (native == CUDA_OK)
+		return P2P_OK;
+	char what[96];
+	snprintf(what, sizeof what, "cuLaunchKernel of %u x %u threads, %u bytes of shared memory", l->ctas, l->threads,
+		 l->shared);
+	return put(q, what, native, e);
+}
+
+static int copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct queue *q = self;
+	if (n == 0)
+		return P2P_OK;
+	return put(q, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)dst, (uintptr_t)src, n, q->stream), e);
+}
+
+/* Without flags the driver orders everything before the write. */
+static int write_word(void *self, uint64_t *word, uint64_t value, struct p2p_error *e) {
+	struct queue *q = self;
+	return put(q, "cuStreamWriteValue64_v2", cuStreamWriteValue64_v2(q->stream, (uintptr_t)word, value, 0), e);
+}
+
+static int await(void *self, uint64_t *word, uint64_t value, struct p2p_error *e) {
+	struct queue *q = self;
+	return put(q, "cuStreamWaitValue64_v2",
+		   cuStreamWaitValue64_v2(q->stream, (uintptr_t)word, value, CUDA_STREAM_WAIT_EQUAL), e);
+}
+
+/* ---- time ----------------------------------------------------------------------------------------------------- */
+
+static int stamp(void *self, uint32_t i, struct p2p_error *e) {
+	struct queue *q = self;
+	if (i >= P2P_STAMPS)
+		return invalid(e, "stamp: no such number");
+	if (q->recording)
+		return invalid(e, "stamp: not within a recording");
+	q->stamped |= 1u << i;
+	return cuda_ok(e, "cuEventRecord", cuEventRecord(q->stamps[i], q->stream));
+}
+
+/*
+ * The driver counts in ms, as a float: exact to a ns up to 16 ms, to 60 ns at a second. It promises a resolution of
+ * some 0.5 us.
+ */
+static int between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+	struct queue *q = self;
+	float ms = 0;
+	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
+		return invalid(e, "between: no such number");
+	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1))
+		return invalid(e, "between: a stamp that was not set");
+	/* The second version does not ask for errors of work under way. */
+	int native = cuda_functions.cuEventElapsedTime_v2 ? cuEventElapsedTime_v2(&ms, q->stamps[i], q->stamps[j])
+							  : cuEventElapsedTime(&ms, q->stamps[i], q->stamps[j]);
+	if (native != CUDA_OK)
+		return cuda_fail(e, "cuEventElapsedTime", native);
+	if (ms < 0)
+		return invalid(e, "between: the second stamp is before the first");
+	*ns = (uint64_t)((double)ms * 1e6 + 0.5);
+	return P2P_OK;
+}
+
+/* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
+static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
+	struct queue *q = self;
+	struct p2p_wait w = {0, 0, 0};
+	int fast = c->yield ? 0 : FAST_POLLS, native;
+	if (q->recording)
+		return invalid(e, "wait: not within a recording");
+	while ((native = cuStreamQuery(q->stream)) == CUDA_NOT_READY) {
+		if (fast-- > 0)
+			continue;
+		fast = 0;
+		int rc = p2p_wait_step(c, &w, P2P_WAIT_COPY, 1, 0, e);
+		if (rc)
+			return rc;
+	}
+	if (w.steps)
+		atomic_store_explicit(&c->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
+	return cuda_ok(e, "cuStreamQuery", native);
+}
+
+/* ---- recording ------------------------------------------------------------------------------------------------ */
+
+static int forget(struct queue *q, struct p2p_error *e) {
+	void *old = q->recorded;
+	q->recorded = NULL;
+	return old ? cuda_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old)) : P2P_OK;
+}
+
+static int record_begin(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	if (q->recording)
+		return invalid(e, "record_begin: a recording is under way");
+	int rc = forget(q, e);
+	if (rc)
+		return rc;
+	rc = cuda_ok(e, "cuStreamBeginCapture_v2", cuStreamBeginCapture_v2(q->stream, CUDA_CAPTURE_THREAD_LOCAL));
+	q->recording = rc == P2P_OK;
+	q->spoilt.code = P2P_OK;
+	return rc;
+}
+
+/* Makes the graph ready to start; uploaded, its first start costs no more than later ones. */
+static int instantiate(struct queue *q, void *graph, struct p2p_error *e) {
+	struct p2p_error later;
+	int rc = cuda_ok(e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&q->recorded, graph, 0));
+	if (rc || !cuda_functions.cuGraphUpload)
+		return rc;
+	rc = cuda_ok(e, "cuGraphUpload", cuGraphUpload(q->recorded, q->stream));
+	if (rc)
+		forget(q, &later);
+	return rc;
+}
+
+/* Ends the recording, also one that failed, which it says. */
+static int end_capture(struct queue *q, void **graph, struct p2p_error *e) {
+	int rc = cuda_ok(e, "cuStreamEndCapture", cuStreamEndCapture(q->stream, graph));
+	q->recording = 0;
+	if (q->spoilt.code == P2P_OK)
+		return rc;
+	*e = q->spoilt;
+	return e->code;
+}
+
+static int record_end(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	struct p2p_error later;
+	void *graph = NULL;
+	if (!q->recording)
+		return invalid(e, "record_end: no recording is under way");
+	int rc = end_capture(q, &graph, e);
+	if (rc == P2P_OK)
+		rc = instantiate(q, graph, e);
+	int last = graph ? cuda_ok(rc ? &later : e, "cuGraphDestroy", cuGraphDestroy(graph)) : P2P_OK;
+	return rc ? rc : last;
+}
+
+static int replay(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	if (q->recording)
+		return invalid(e, "replay: not within a recording");
+	if (!q->recorded)
+		return invalid(e, "replay: nothing was recorded");
+	return cuda_ok(e, "cuGraphLaunch", cuGraphLaunch(q->recorded, q->stream));
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------------- */
+
+static void set_table(struct queue *q) {
+	q->table = (struct p2p_queue){
+		.abi = P2P_ABI,
+		.ctas = (uint32_t)q->device->sms,
+		.self = q,
+		.stream = q->stream,
+		.bind = queue_bind,
+		.find = find,
+		.start = start,
+		.copy = copy,
+		.write = write_word,
+		.await = await,
+		.stamp = stamp,
+		.between = between,
+		.wait = queue_wait,
+		.record_begin = record_begin,
+		.record_end = record_end,
+		.replay = replay,
+	};
+}
+
+static int create(struct queue *q, struct p2p_error *e) {
+	int rc = queue_bind(q, e);
+	if (rc || (rc = cuda_ok(e, "cuStreamCreateWithPriority",
+				cuStreamCreateWithPriority(&q->stream, CUDA_STREAM_NON_BLOCKING, PRIORITY))))
+		return rc;
+	for (unsigned i = 0; i < P2P_STAMPS && !rc; i++)
+		rc = cuda_ok(e, "cuEventCreate", cuEventCreate(&q->stamps[i], CUDA_EVENT_TIMING));
+	return rc;
+}
+
+/* Lets a word go through the stream to *answer. */
+static int go_through(struct queue *q, uint64_t *word, uint64_t *answer, struct p2p_error *e) {
+	const uint64_t value = 0x706f7274616c3031u;
+	struct p2p_progress progress = {0};
+	const struct p2p_ctx own = {.progress = &progress, .timeout_ns = TRIAL_TIMEOUT_NS};
+	uint64_t ns;
+	int rc = stamp(q, 0, e);
+	if (rc || (rc = write_word(q, word, value, e)) || (rc = await(q, word, value, e)) ||
+	    (rc = copy(q, answer, word, sizeof *word, e)) || (rc = stamp(q, 1, e)) || (rc = queue_wait(q, &own, e)) ||
+	    (rc = between(q, 0, 1, &ns, e)))
+		return rc;
+	q->stamped = 0;
+	return *answer == value ? P2P_OK
+				: p2p_fail(e, P2P_ERR_CORRUPT, 0, "a word that was written to the GPU came back wrong");
+}
+
+/* Uses everything but kernels once, so that nothing is set up later, and a GPU that cannot is found out now. */
+static int try_out(struct queue *q, struct p2p_error *e) {
+	struct p2p_error later;
+	uint64_t word;
+	void *answer;
+	int rc = cuda_ok(e, "cuMemAlloc_v2", cuMemAlloc_v2(&word, sizeof word)), last;
+	if (rc)
+		return rc;
+	rc = cuda_ok(e, "cuMemHostAlloc", cuMemHostAlloc(&answer, sizeof word, 0));
+	if (!rc) {
+		rc = go_through(q, (uint64_t *)(uintptr_t)word, answer, e);
+		if (rc == P2P_ERR_TIMEOUT) /* freeing would wait for what does not end */
+			return rc;
+		last = cuda_ok(rc ? &later : e, "cuMemFreeHost", cuMemFreeHost(answer));
+		rc = rc ? rc : last;
+	}
+	last = cuda_ok(rc ? &later : e, "cuMemFree_v2", cuMemFree_v2(word));
+	return rc ? rc : last;
+}
+
+int cuda_queue_open(struct cuda_device *d, struct p2p_queue **out, struct p2p_error *e) {
+	struct p2p_error ignored;
+	if (d->lost)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "an earlier queue of this device never ended");
+	struct queue *q = calloc(1, sizeof *q);
+	if (!q)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
+	q->device = d;
+	int rc = create(q, e);
+	if (!rc)
+		rc = try_out(q, e);
+	if (rc) {
+		cuda_queue_close(&q->table, &ignored);
+		return rc;
+	}
+	set_table(q);
+	*out = &q->table;
+	return P2P_OK;
+}
+
+/* Waits until the stream is empty, or fails. */
+static int drain(struct queue *q, struct p2p_error *e) {
+	uint64_t begun = p2p_raw_ns();
+	int native;
+	while ((native = cuStreamQuery(q->stream)) == CUDA_NOT_READY) {
+		sched_yield();
+		if (p2p_raw_ns() - begun > CLOSE_TIMEOUT_NS)
+			return p2p_fail(e, P2P_ERR_TIMEOUT, 0,
+					"the queue has work that does not end: it is left to the end of the process, "
+					"and the device with it");
+	}
+	return cuda_ok(e, "cuStreamQuery", native);
+}
+
+/* Ends a recording that its caller left, and waits for the rest. */
+static int settle(struct queue *q, struct p2p_error *e) {
+	void *graph = NULL;
+	int rc = queue_bind(q, e);
+	if (rc || !q->stream)
+		return rc;
+	if (q->recording) {
+		cuStreamEndCapture(q->stream, &graph);
+		q->recording = 0;
+	}
+	if (graph)
+		cuGraphDestroy(graph);
+	return drain(q, e);
+}
+
+/* Notes the first failure. */
+static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
+	if (*rc == P2P_OK)
+		*rc = cuda_ok(e, what, native);
+}
+
+int cuda_queue_close(struct p2p_queue *table, struct p2p_error *e) {
+	struct queue *q = (struct queue *)table;
+	int rc = settle(q, e);
+	if (rc == P2P_ERR_TIMEOUT) {
+		q->device->lost = 1;
+		free(q);
+		return rc;
+	}
+	if (q->recorded)
+		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(q->recorded));
+	for (unsigned i = 0; i < P2P_STAMPS; i++)
+		if (q->stamps[i])
+			closing(&rc, e, "cuEventDestroy_v2", cuEventDestroy_v2(q->stamps[i]));
+	if (q->stream)
+		closing(&rc, e, "cuStreamDestroy_v2", cuStreamDestroy_v2(q->stream));
+	free(q);
+	return rc;
+}

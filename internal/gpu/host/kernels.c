@@ -1,0 +1,327 @@
+#include "kernels.h"
+
+/* ---- what protocol.h asks for ----------------------------------------------------------------------------------- */
+
+#define SR_FN static inline
+
+struct sr_group {
+	sr_u32 rank, size;
+	struct host_barrier *barrier;
+};
+
+/* A thread of a grid. */
+struct warp {
+	const struct host_grid *grid;
+	struct sr_group role, cell; /* those who play its role in its cell; all of its cell */
+	sr_u32 block, blocks;       /* as the protocol counts them: cells */
+	sr_u32 roles;               /* its own */
+	int ok;                     /* 0: a wait was given up, by its role, or by one that had to be first */
+	struct sr_count count;
+	sr_u64 began, arrived; /* resident, the thread that leads: ns, and team->arrived, when the iteration began */
+};
+
+SR_FN int sr_vote(struct sr_group *g, int ok) { return host_barrier_meet(g->barrier, g->size, ok); }
+
+SR_FN void sr_sync(struct sr_group *g) { sr_vote(g, 1); }
+
+SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+SR_FN sr_u64 sr_peek(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+
+SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+
+SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+
+SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
+	const sr_u64 each = ((n + g->size - 1) / g->size + 63) / 64 * 64, from = each * g->rank;
+	if (from < n)
+		memcpy(dst + from, src + from, n - from < each ? n - from : each);
+}
+
+/* A wait for a word of this process or another one. */
+struct patience {
+	uint64_t limit_ns, start_ns;
+	uint32_t looks;
+};
+
+static int failed(const struct sr_args *a) { return __atomic_load_n(&a->state->failed, __ATOMIC_ACQUIRE) != 0; }
+
+static int called_off(const struct sr_args *a) {
+	const struct host_grid *g = (const struct host_grid *)a;
+	return failed(a) || __atomic_load_n(&a->state->abort, __ATOMIC_RELAXED) || atomic_load(g->stop);
+}
+
+/* Passes the time until the next look; false if there is to be none. */
+static int again(const struct sr_args *a, struct patience *p) {
+	host_pause(p->looks++);
+	if (p->looks % 64 && p->looks < HOST_SPINS + HOST_YIELDS)
+		return 1;
+	uint64_t now = p2p_raw_ns();
+	if (p->start_ns == 0)
+		p->start_ns = now;
+	return now - p->start_ns <= p->limit_ns && !called_off(a);
+}
+
+/* Notes the wait that was given up, unless another one was before. */
+static void give_up(const struct sr_args *a, sr_u32 role, sr_u32 block, sr_u64 want, sr_u64 have) {
+	struct host_grid *g = (struct host_grid *)a;
+	if (failed(a) || atomic_exchange(&g->gave_up, 1))
+		return;
+	a->state->role = role;
+	a->state->block = block;
+	a->state->want = want;
+	a->state->have = have;
+	__atomic_store_n(&a->state->failed, 1, __ATOMIC_RELEASE);
+}
+
+static int poll_word(const struct sr_args *a, struct patience p, sr_u32 role, sr_u32 block, const sr_u64 *word,
+		     sr_u64 want) {
+	for (;;) {
+		sr_u64 have = sr_load(word);
+		if (have >= want)
+			return 1;
+		if (again(a, &p))
+			continue;
+		give_up(a, role, block, want, have);
+		return 0;
+	}
+}
+
+SR_FN int sr_poll(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
+	return poll_word(a, (struct patience){a->timeout_ns, 0, 0}, role, block, word, want);
+}
+
+/* A wait for other blocks of this grid, which wait for words of others themselves: it is for them to tell why. */
+static int poll_team(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
+	return poll_word(a, (struct patience){4 * a->timeout_ns, 0, 0}, role, block, word, want);
+}
+
+/* A line is two words, each with half of the payload below and the flag above: neither needs the other to be whole. */
+SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
+	sr_u64 *half = (sr_u64 *)line;
+	sr_store(half, (data & 0xffffffffu) | (sr_u64)flag << 32);
+	sr_store(half + 1, data >> 32 | (sr_u64)flag << 32);
+}
+
+SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
+	const sr_u64 *half = (const sr_u64 *)line;
+	struct patience p = {a->timeout_ns, 0, 0};
+	for (;;) {
+		const sr_u64 low = sr_load(half), high = sr_load(half + 1);
+		if (low >> 32 == flag && high >> 32 == flag) {
+			*data = (low & 0xffffffffu) | high << 32;
+			return 1;
+		}
+		if (again(a, &p))
+			continue;
+		give_up(a, SR_RECEIVE, block, flag, low >> 32 == flag ? high >> 32 : low >> 32);
+		return 0;
+	}
+}
+
+#include "zz_protocol.h"
+
+/* ---- kernels ---------------------------------------------------------------------------------------------------- */
+
+typedef int part(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks);
+
+static int send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return sr_send_ll(a, g, c, block, blocks, sr_first_of_ll(a, g, c, block, blocks));
+}
+
+struct host_kernel {
+	const char *name;
+	uint32_t ctas;   /* blocks of a cell */
+	uint32_t shared; /* 1: all threads of a cell play both roles, one after the other */
+	part *send, *receive;
+};
+
+static const struct host_kernel kernels[] = {
+	{SR_KERNEL_WS, 1, 0, sr_send_ws, sr_receive_ws},
+	{SR_KERNEL_STABLE, 2, 0, sr_send_staged, sr_receive_staged},
+	{SR_KERNEL_PUT, 1, 0, sr_send_put, sr_receive_put},
+	{SR_KERNEL_LL, 1, 1, send_ll, sr_receive_ll},
+};
+
+const struct host_kernel *host_kernel_find(const char *name) {
+	for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++)
+		if (strcmp(kernels[i].name, name) == 0)
+			return &kernels[i];
+	return NULL;
+}
+
+/* Gives a thread its place in the grid. Roles that the launch does not have leave their threads idle. */
+static void place(struct warp *w, const struct host_grid *g, uint32_t number) {
+	const struct host_kernel *k = g->kernel;
+	const sr_u32 size = k->ctas * g->warps, rank = number % size;
+	const sr_u32 senders = k->shared ? size : k->ctas == 2 ? g->warps : g->args.sender_warps;
+	const int receives = rank >= senders;
+	w->grid = g;
+	w->block = number / size;
+	w->blocks = g->ctas / k->ctas;
+	struct host_cell *cell = &g->cell[w->block];
+	w->cell = (struct sr_group){rank, size, &cell->all};
+	w->role = (struct sr_group){receives ? rank - senders : rank, receives ? size - senders : senders,
+				    &cell->role[receives]};
+	w->roles = g->args.roles & (k->shared ? SR_SEND | SR_RECEIVE : receives ? SR_RECEIVE : SR_SEND);
+	w->ok = 1;
+	w->count = g->args.count[w->block];
+}
+
+static void play(struct warp *w, sr_u32 role) {
+	const struct host_grid *g = w->grid;
+	part *p = role == SR_SEND ? g->kernel->send : g->kernel->receive;
+	if (w->ok && (w->roles & role))
+		w->ok = p(&g->args, &w->role, &w->count, w->block, w->blocks);
+}
+
+/* Where one role is to be done before the other begins, it is to be done well. */
+static void message(struct warp *w) {
+	const sr_u32 order = w->grid->args.order;
+	play(w, order == SR_RECEIVE_FIRST ? SR_RECEIVE : SR_SEND);
+	if (order != SR_TOGETHER)
+		w->ok = sr_vote(&w->cell, w->ok);
+	play(w, order == SR_RECEIVE_FIRST ? SR_SEND : SR_RECEIVE);
+	if (order != SR_TOGETHER)
+		w->ok = sr_vote(&w->cell, w->ok);
+}
+
+static void window(struct warp *w) {
+	for (sr_u32 m = 0; w->ok && m < w->grid->args.window; m++) {
+		message(w);
+		w->count.offset += w->grid->args.spacing;
+	}
+	w->count.offset = 0;
+}
+
+/* ---- resident --------------------------------------------------------------------------------------------------- */
+
+/* Begins iteration n together with the ranks on both sides. */
+static int meet_peers(const struct sr_args *a, sr_u64 n) {
+	sr_store(&a->peer_in->sync.value, n);
+	if (a->peer_out != a->peer_in)
+		sr_store(&a->peer_out->sync.value, n);
+	return sr_poll(a, SR_SEND, 0, &a->out->sync.value, n) && sr_poll(a, SR_RECEIVE, 0, &a->in->sync.value, n);
+}
+
+/*
+ * The thread that leads its cell waits for the start of iteration n; the one of cell 0 gives it. It reads
+ * team->arrived while nobody works, so that it need not know how many blocks other launches had.
+ */
+static int begin(struct warp *w, sr_u64 n) {
+	const struct sr_args *a = &w->grid->args;
+	if (w->block != 0)
+		return poll_team(a, SR_SEND, w->block, &a->team->go.value, n);
+	if (called_off(a)) { /* the doorbell may have rung for many iterations */
+		give_up(a, SR_SEND, 0, n, n - 1);
+		return 0;
+	}
+	if (!sr_poll(a, SR_SEND, 0, &a->state->doorbell, n) || (a->begins && !meet_peers(a, n)))
+		return 0;
+	w->arrived = sr_load(&a->team->arrived.value);
+	w->began = p2p_raw_ns();
+	sr_store(&a->team->go.value, n);
+	return 1;
+}
+
+/* Its cell has finished iteration n; cell 0 reports when all have. */
+static void end(struct warp *w, sr_u64 n) {
+	const struct sr_args *a = &w->grid->args;
+	__atomic_fetch_add(&a->team->arrived.value, 1, __ATOMIC_ACQ_REL);
+	if (w->block != 0 || !poll_team(a, SR_RECEIVE, 0, &a->team->arrived.value, w->arrived + w->blocks))
+		return;
+	const sr_u64 ns = p2p_raw_ns() - w->began;
+	if (failed(a))
+		return;
+	if (a->samples)
+		a->samples[n - a->first - 1] = ns;
+	sr_store(&a->state->done, n);
+}
+
+static void reside(struct warp *w) {
+	const struct sr_args *a = &w->grid->args;
+	const int leads = w->cell.rank == 0;
+	for (sr_u64 n = a->first + 1; n <= a->first + a->iters; n++) {
+		if (!sr_vote(&w->cell, leads ? begin(w, n) : 1))
+			return;
+		window(w);
+		if (!sr_vote(&w->cell, w->ok))
+			return;
+		if (leads)
+			end(w, n);
+	}
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------ */
+
+/* Each role has fields of its own in its block's counters. */
+static void write_back(const struct warp *w) {
+	struct sr_count *c = &w->grid->args.count[w->block];
+	if (w->role.rank != 0)
+		return;
+	if (w->roles & SR_SEND) {
+		c->sent = w->count.sent;
+		c->head = w->count.head;
+		c->ll_sent = w->count.ll_sent;
+		c->ll_head = w->count.ll_head;
+	}
+	if (w->roles & SR_RECEIVE) {
+		c->received = w->count.received;
+		c->ll_received = w->count.ll_received;
+	}
+}
+
+static void run_warp(void *grid, uint32_t number) {
+	struct warp w;
+	place(&w, grid, number);
+	if (w.grid->args.iters)
+		reside(&w);
+	else
+		message(&w);
+	write_back(&w);
+}
+
+void host_kernel_run(struct host_grid *g, struct host_pool *p) {
+	if (failed(&g->args))
+		return;
+	atomic_store(&g->gave_up, 0);
+	host_pool_run(p, g->ctas * g->warps, run_warp, g);
+}
+
+/* What is wrong with the arguments of a kernel for so many cells; NULL: nothing. */
+static const char *fault_of(const struct host_kernel *k, const struct sr_args *a, uint32_t cells) {
+	const int in_lines = k->shared || (k->send == sr_send_ws && a->in_lines);
+	const int staged = !in_lines && k->send != sr_send_put;
+	if (a->roles == 0 || a->roles > (SR_SEND | SR_RECEIVE))
+		return "no such roles";
+	if (k->ctas == 1 && !k->shared &&
+	    (((a->roles & SR_SEND) && a->sender_warps == 0) || ((a->roles & SR_RECEIVE) && a->receiver_warps == 0)))
+		return "a role without a warp";
+	if (staged &&
+	    (a->stride == 0 || a->stages == 0 || a->stride > SR_STAGING || a->stride * a->stages > SR_STAGING / cells))
+		return "the steps of all blocks do not fit the staging area";
+	if (in_lines && (cells > SR_LL_CTAS || sr_share_of(a->bytes, 0, cells).bytes > SR_LL_BYTES))
+		return "more blocks, or more bytes of a block, than there are lines for";
+	return NULL;
+}
+
+int host_kernel_accepts(const struct p2p_launch *l, struct p2p_error *e) {
+	const struct host_kernel *k = l->kernel;
+	const struct sr_args *a = l->args;
+	const char *fault = NULL;
+	if (!k || l->bytes != sizeof *a)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: start: not a kernel of a host with its arguments");
+	if (l->ctas == 0 || l->ctas > HOST_CTAS || l->ctas % k->ctas)
+		fault = "no such number of blocks";
+	else if (l->threads == 0 || l->threads > HOST_WARPS * SR_WARP ||
+		 l->threads != (a->sender_warps + a->receiver_warps) * SR_WARP)
+		fault = "blocks are not of the warps that the arguments tell";
+	else
+		fault = fault_of(k, a, l->ctas / k->ctas);
+	if (!fault)
+		return P2P_OK;
+	p2p_fail(e, P2P_ERR_INVALID, 0, "");
+	snprintf(e->text, sizeof e->text, "host: start %s, %u blocks of %u threads: %s", k->name, l->ctas, l->threads,
+		 fault);
+	return P2P_ERR_INVALID;
+}

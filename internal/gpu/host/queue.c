@@ -1,0 +1,385 @@
+#define _GNU_SOURCE /* sched_yield, syscall */
+#include "queue.h"
+
+#include "kernels.h"
+
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+/* How long who puts a command on a full queue waits for one to be done: the queue may be held by the caller's own. */
+#define FULL_NS 1000000000u
+
+enum { DO_KERNEL, DO_COPY, DO_WRITE, DO_AWAIT, DO_STAMP, DO_REPLAY };
+
+struct command {
+	uint32_t what; /* one of DO_* */
+	uint32_t ctas, warps;
+	union {
+		struct {
+			const struct host_kernel *kernel;
+			struct sr_args args;
+		} start;
+		struct {
+			void *dst;
+			const void *src;
+			size_t n;
+		} copy;
+		struct {
+			uint64_t *at, value;
+		} word;
+		uint32_t stamp;
+	};
+};
+
+struct queue {
+	struct p2p_queue table;
+	/* The caller's. Command n is at ring[n - base], in turns; base moves while the queue is idle, so that a queue
+	 * that is waited for now and then stays in the cache. */
+	struct command *ring, *record;
+	uint64_t base;
+	uint64_t replayed; /* commands up to the last replay */
+	uint32_t recorded; /* commands in the recording */
+	int recording, has_recording;
+	pthread_t thread;
+	int started;
+	/* Both sides'. */
+	_Alignas(64) _Atomic uint64_t posted;
+	struct host_event work;
+	_Atomic uint32_t stop;
+	/* The thread's. */
+	_Alignas(64) _Atomic uint64_t done;
+	uint64_t stamp[P2P_STAMPS];
+	uint32_t stamped; /* a bit each */
+	struct host_grid grid;
+	struct host_pool pool;
+};
+
+/* ---- the thread that does it ------------------------------------------------------------------------------------ */
+
+static void run_kernel(struct queue *q, const struct command *c) {
+	q->grid.kernel = c->start.kernel;
+	q->grid.ctas = c->ctas;
+	q->grid.warps = c->warps;
+	q->grid.args = c->start.args;
+	host_kernel_run(&q->grid, &q->pool);
+}
+
+/* Its end is the word's, or the queue's: who holds a queue watches it. */
+static void run_await(struct queue *q, const struct command *c) {
+	for (uint32_t looks = 0; __atomic_load_n(c->word.at, __ATOMIC_ACQUIRE) != c->word.value; looks++) {
+		if (atomic_load(&q->stop))
+			return;
+		host_pause(looks);
+	}
+}
+
+static void run_stamp(struct queue *q, uint32_t i) {
+	q->stamp[i] = p2p_raw_ns();
+	q->stamped |= 1u << i;
+}
+
+static void run(struct queue *q, const struct command *c) {
+	switch (c->what) {
+	case DO_KERNEL:
+		run_kernel(q, c);
+		break;
+	case DO_COPY:
+		memcpy(c->copy.dst, c->copy.src, c->copy.n);
+		break;
+	case DO_WRITE:
+		__atomic_store_n(c->word.at, c->word.value, __ATOMIC_RELEASE);
+		break;
+	case DO_AWAIT:
+		run_await(q, c);
+		break;
+	case DO_STAMP:
+		run_stamp(q, c->stamp);
+		break;
+	case DO_REPLAY:
+		for (uint32_t i = 0; i < q->recorded && !atomic_load(&q->stop); i++)
+			run(q, &q->record[i]);
+		break;
+	}
+}
+
+static void *serve(void *arg) {
+	struct queue *q = arg;
+	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* naps as short as they are meant to be */
+	for (uint64_t n = 0;; n++) {
+		for (;;) {
+			uint32_t seen = host_event_count(&q->work);
+			if (atomic_load(&q->stop))
+				return NULL;
+			if (atomic_load_explicit(&q->posted, memory_order_acquire) > n)
+				break;
+			host_event_await(&q->work, seen);
+		}
+		run(q, &q->ring[(n - q->base) % HOST_QUEUE_ROOM]);
+		atomic_store_explicit(&q->done, n + 1, memory_order_release);
+	}
+}
+
+/* ---- putting commands on it ------------------------------------------------------------------------------------- */
+
+static uint64_t posted(const struct queue *q) { return atomic_load_explicit(&q->posted, memory_order_relaxed); }
+
+/* Waits until `want` commands are done, as long as there is one now and then. */
+static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_error *e) {
+	uint64_t done, before = UINT64_MAX, since = 0;
+	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < want; looks++) {
+		uint64_t now = p2p_raw_ns();
+		if (done != before) {
+			before = done;
+			since = now;
+			looks = 0;
+		}
+		if (now - since > FULL_NS) {
+			p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
+			snprintf(e->text, sizeof e->text,
+				 "host: queue: %s, and %llu commands wait of which none was done for %.1f s: let the "
+				 "queue go, or wait for it, before there are so many",
+				 why, (unsigned long long)(posted(q) - done), (double)(now - since) / 1e9);
+			return P2P_ERR_TIMEOUT;
+		}
+		host_pause(looks);
+	}
+	return P2P_OK;
+}
+
+/* Room for a command of the queue, or of the recording that is under way; NULL: *e says why there is none. */
+static struct command *room(struct queue *q, uint32_t what, struct p2p_error *e) {
+	struct command *c;
+	if (q->recording) {
+		if (q->recorded == HOST_QUEUE_ROOM) {
+			p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: the recording is full");
+			return NULL;
+		}
+		c = &q->record[q->recorded];
+	} else {
+		uint64_t n = posted(q), want = n < HOST_QUEUE_ROOM ? 0 : n + 1 - HOST_QUEUE_ROOM;
+		if (make_way(q, want, "it is full", e))
+			return NULL;
+		c = &q->ring[(n - q->base) % HOST_QUEUE_ROOM];
+	}
+	c->what = what;
+	return c;
+}
+
+static int put(struct queue *q) {
+	if (q->recording) {
+		q->recorded++;
+		return P2P_OK;
+	}
+	atomic_store_explicit(&q->posted, posted(q) + 1, memory_order_release);
+	host_event_raise(&q->work);
+	return P2P_OK;
+}
+
+static int queue_bind(void *self, struct p2p_error *e) {
+	(void)self;
+	e->code = P2P_OK;
+	return P2P_OK;
+}
+
+static int queue_find(void *self, const char *name, uint32_t shared, void **kernel, struct p2p_error *e) {
+	(void)self, (void)shared;
+	*kernel = (void *)host_kernel_find(name);
+	if (*kernel)
+		return P2P_OK;
+	p2p_fail(e, P2P_ERR_INVALID, 0, "");
+	snprintf(e->text, sizeof e->text, "host: no kernel %s", name);
+	return P2P_ERR_INVALID;
+}
+
+static int queue_start(void *self, const struct p2p_launch *l, struct p2p_error *e) {
+	struct queue *q = self;
+	struct command *c;
+	int rc = host_kernel_accepts(l, e);
+	if (rc || (rc = host_pool_grow(&q->pool, l->ctas * (l->threads / SR_WARP), e)))
+		return rc;
+	if (!(c = room(q, DO_KERNEL, e)))
+		return e->code;
+	c->ctas = l->ctas;
+	c->warps = l->threads / SR_WARP;
+	c->start.kernel = l->kernel;
+	memcpy(&c->start.args, l->args, sizeof c->start.args);
+	return put(q);
+}
+
+static int queue_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct queue *q = self;
+	struct command *c = room(q, DO_COPY, e);
+	if (!c)
+		return e->code;
+	c->copy.dst = dst;
+	c->copy.src = src;
+	c->copy.n = n;
+	return put(q);
+}
+
+static int put_word(struct queue *q, uint32_t what, uint64_t *word, uint64_t value, struct p2p_error *e) {
+	struct command *c = room(q, what, e);
+	if (!c)
+		return e->code;
+	c->word.at = word;
+	c->word.value = value;
+	return put(q);
+}
+
+static int queue_write(void *self, uint64_t *word, uint64_t value, struct p2p_error *e) {
+	return put_word(self, DO_WRITE, word, value, e);
+}
+
+static int queue_await(void *self, uint64_t *word, uint64_t value, struct p2p_error *e) {
+	return put_word(self, DO_AWAIT, word, value, e);
+}
+
+/* ---- stamps ----------------------------------------------------------------------------------------------------- */
+
+static int queue_stamp(void *self, uint32_t i, struct p2p_error *e) {
+	struct queue *q = self;
+	if (i >= P2P_STAMPS || q->recording)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such stamp, or a recording is under way");
+	struct command *c = room(q, DO_STAMP, e);
+	if (!c)
+		return e->code;
+	c->stamp = i;
+	return put(q);
+}
+
+static int idle(const struct queue *q) { return atomic_load_explicit(&q->done, memory_order_acquire) == posted(q); }
+
+static int queue_between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+	const struct queue *q = self;
+	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such stamp");
+	if (!idle(q))
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: stamps are read once the queue was waited for");
+	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1) || q->stamp[j] < q->stamp[i])
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: a stamp was not set, or the later one is first");
+	*ns = q->stamp[j] - q->stamp[i];
+	return P2P_OK;
+}
+
+/* ---- waiting and recording -------------------------------------------------------------------------------------- */
+
+static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
+	struct queue *q = self;
+	struct p2p_wait w = {0, 0, 0};
+	uint64_t done, before = UINT64_MAX;
+	if (q->recording)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: wait: a recording is under way");
+	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < posted(q); looks++) {
+		if (done != before)
+			p2p_beat(c);
+		before = done;
+		host_pause(looks);
+		int rc = p2p_wait_step(c, &w, P2P_WAIT_COPY, posted(q), done, e);
+		if (rc)
+			return rc;
+	}
+	atomic_store_explicit(&c->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
+	q->base = posted(q);
+	return P2P_OK;
+}
+
+static int queue_record_begin(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	if (q->recording)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: a recording is under way");
+	int rc = make_way(q, q->replayed, "the recording before this one is in use", e);
+	if (rc)
+		return rc;
+	q->recorded = 0;
+	q->recording = 1;
+	q->has_recording = 0;
+	return P2P_OK;
+}
+
+static int queue_record_end(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	if (!q->recording)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: none is under way");
+	q->recording = 0;
+	q->has_recording = 1;
+	return P2P_OK;
+}
+
+static int queue_replay(void *self, struct p2p_error *e) {
+	struct queue *q = self;
+	if (!q->has_recording)
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: replay: nothing was recorded");
+	if (!room(q, DO_REPLAY, e))
+		return e->code;
+	q->replayed = posted(q) + 1;
+	return put(q);
+}
+
+/* ---- open and close --------------------------------------------------------------------------------------------- */
+
+static struct p2p_queue table(struct queue *q) {
+	return (struct p2p_queue){
+		.abi = P2P_ABI,
+		.ctas = HOST_CTAS,
+		.self = q,
+		.bind = queue_bind,
+		.find = queue_find,
+		.start = queue_start,
+		.copy = queue_copy,
+		.write = queue_write,
+		.await = queue_await,
+		.stamp = queue_stamp,
+		.between = queue_between,
+		.wait = queue_wait,
+		.record_begin = queue_record_begin,
+		.record_end = queue_record_end,
+		.replay = queue_replay,
+	};
+}
+
+/* Zeroed memory on a boundary of 64 bytes. */
+static void *zeroed(size_t n) {
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
+	return p ? memset(p, 0, n) : NULL;
+}
+
+static int fill_queue(struct queue *q, struct p2p_error *e) {
+	/* Pages that no command ever needed are not taken from the machine. */
+	q->ring = calloc(HOST_QUEUE_ROOM, sizeof *q->ring);
+	q->record = calloc(HOST_QUEUE_ROOM, sizeof *q->record);
+	q->grid.cell = zeroed(HOST_CTAS * sizeof *q->grid.cell);
+	q->grid.stop = &q->stop;
+	if (!q->ring || !q->record || !q->grid.cell)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: no memory for its commands");
+	int rc = host_pool_open(&q->pool, HOST_CTAS * HOST_WARPS, e);
+	if (rc || (rc = host_thread_start(&q->thread, serve, q, "p2p-queue", e)))
+		return rc;
+	q->started = 1;
+	return P2P_OK;
+}
+
+struct p2p_queue *p2p_host_queue_new(struct p2p_error *e) {
+	struct queue *q = zeroed(sizeof *q);
+	if (!q) {
+		p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: out of memory");
+		return NULL;
+	}
+	q->table = table(q);
+	if (fill_queue(q, e) == P2P_OK)
+		return &q->table;
+	p2p_host_queue_free(&q->table);
+	return NULL;
+}
+
+void p2p_host_queue_free(struct p2p_queue *t) {
+	struct queue *q = t->self;
+	atomic_store(&q->stop, 1);
+	host_event_raise(&q->work);
+	if (q->started)
+		pthread_join(q->thread, NULL);
+	host_pool_close(&q->pool);
+	free(q->grid.cell);
+	free(q->record);
+	free(q->ring);
+	free(q);
+}

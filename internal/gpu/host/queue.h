@@ -1,0 +1,15 @@
+/* queue.h: a queue of a host: a thread that does commands in order, and threads that play its kernels. */
+#ifndef P2P_HOST_QUEUE_H
+#define P2P_HOST_QUEUE_H
+
+#include "zz_p2p.h"
+
+/* Commands that can wait at once, and that a recording can hold. */
+enum { HOST_QUEUE_ROOM = 32768 };
+
+/* NULL: *e says why. */
+struct p2p_queue *p2p_host_queue_new(struct p2p_error *e);
+/* Drops what has not begun, ends what waits, and returns when no thread is left. */
+void p2p_host_queue_free(struct p2p_queue *q);
+
+#endif

@@ -1,0 +1,161 @@
+// Package queuetest drives a queue table from Go, call by call, and lays out the memory of two ranks that send to each
+// other by its kernels: for tests of queues, and of the protocols, below any transport.
+package queuetest
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#include "zz_p2p.h"
+
+static void *find(struct p2p_queue *q, const char *name, struct p2p_error *e) {
+	void *kernel = NULL;
+	if (q->bind(q->self, e) == P2P_OK)
+		q->find(q->self, name, 0, &kernel, e);
+	return kernel;
+}
+static void copy(struct p2p_queue *q, uintptr_t dst, uintptr_t src, size_t n, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->copy(q->self, (void *)dst, (const void *)src, n, e);
+}
+static void set(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->write(q->self, (uint64_t *)word, value, e);
+}
+static void hold(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->await(q->self, (uint64_t *)word, value, e);
+}
+static void stamp(struct p2p_queue *q, uint32_t i, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->stamp(q->self, i, e);
+}
+static uint64_t between(struct p2p_queue *q, uint32_t i, uint32_t j, struct p2p_error *e) {
+	uint64_t ns = 0;
+	if (q->bind(q->self, e) == P2P_OK)
+		q->between(q->self, i, j, &ns, e);
+	return ns;
+}
+static void finish(struct p2p_queue *q, const struct p2p_ctx *c, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->wait(q->self, c, e);
+}
+static void record_begin(struct p2p_queue *q, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->record_begin(q->self, e);
+}
+static void record_end(struct p2p_queue *q, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->record_end(q->self, e);
+}
+static void replay(struct p2p_queue *q, struct p2p_error *e) {
+	if (q->bind(q->self, e) == P2P_OK)
+		q->replay(q->self, e);
+}
+static uint64_t load(uintptr_t word) { return atomic_load((_Atomic uint64_t *)word); }
+static void store(uintptr_t word, uint64_t value) { atomic_store((_Atomic uint64_t *)word, value); }
+*/
+import "C"
+
+import (
+	"errors"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+)
+
+// Stamps is how many stamps a queue has.
+const Stamps = C.P2P_STAMPS
+
+// Queue is a queue with the context in which it is waited for.
+type Queue struct {
+	c *C.struct_p2p_queue
+	x *abi.Ctx
+}
+
+// On drives q.
+func On(q *abi.Queue, x *abi.Ctx) *Queue { return &Queue{(*C.struct_p2p_queue)(q.Pointer()), x} }
+
+// call runs f, which binds the queue first, on one thread.
+func (q *Queue) call(f func(*C.struct_p2p_error)) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var e C.struct_p2p_error
+	f(&e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// Find tells whether the queue has a kernel of that name.
+func (q *Queue) Find(name string) error {
+	_, err := q.find(name)
+	return err
+}
+
+func (q *Queue) find(name string) (kernel unsafe.Pointer, err error) {
+	text := append([]byte(name), 0)
+	err = q.call(func(e *C.struct_p2p_error) {
+		kernel = C.find(q.c, (*C.char)(unsafe.Pointer(&text[0])), e)
+	})
+	return kernel, err
+}
+
+// Copy puts a copy of n bytes on the queue.
+func (q *Queue) Copy(dst, src uintptr, n uint64) error {
+	return q.call(func(e *C.struct_p2p_error) { C.copy(q.c, C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), e) })
+}
+
+// Write puts the writing of a word on it.
+func (q *Queue) Write(word uintptr, value uint64) error {
+	return q.call(func(e *C.struct_p2p_error) { C.set(q.c, C.uintptr_t(word), C.uint64_t(value), e) })
+}
+
+// Await makes it wait for a word.
+func (q *Queue) Await(word uintptr, value uint64) error {
+	return q.call(func(e *C.struct_p2p_error) { C.hold(q.c, C.uintptr_t(word), C.uint64_t(value), e) })
+}
+
+// Stamp puts a stamp on it.
+func (q *Queue) Stamp(i int) error {
+	return q.call(func(e *C.struct_p2p_error) { C.stamp(q.c, C.uint32_t(i), e) })
+}
+
+// Between is the time from stamp i to stamp j.
+func (q *Queue) Between(i, j int) (d time.Duration, err error) {
+	err = q.call(func(e *C.struct_p2p_error) { d = time.Duration(C.between(q.c, C.uint32_t(i), C.uint32_t(j), e)) })
+	return d, err
+}
+
+// Wait waits until all is done.
+func (q *Queue) Wait() error { return q.WaitIn(q.x) }
+
+// WaitIn is Wait in another context.
+func (q *Queue) WaitIn(x *abi.Ctx) error {
+	return q.call(func(e *C.struct_p2p_error) { C.finish(q.c, (*C.struct_p2p_ctx)(x.Pointer()), e) })
+}
+
+// RecordBegin begins a recording.
+func (q *Queue) RecordBegin() error {
+	return q.call(func(e *C.struct_p2p_error) { C.record_begin(q.c, e) })
+}
+
+// RecordEnd ends it.
+func (q *Queue) RecordEnd() error {
+	return q.call(func(e *C.struct_p2p_error) { C.record_end(q.c, e) })
+}
+
+// Record records what put puts on the queue.
+func (q *Queue) Record(put func() error) error {
+	if err := q.RecordBegin(); err != nil {
+		return err
+	}
+	return errors.Join(put(), q.RecordEnd())
+}
+
+// Replay puts the recording on the queue.
+func (q *Queue) Replay() error { return q.call(func(e *C.struct_p2p_error) { C.replay(q.c, e) }) }
+
+// Load reads a word that others write.
+func Load(word uintptr) uint64 { return uint64(C.load(C.uintptr_t(word))) }
+
+// Store writes a word that others read.
+func Store(word uintptr, value uint64) { C.store(C.uintptr_t(word), C.uint64_t(value)) }

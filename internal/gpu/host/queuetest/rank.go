@@ -1,0 +1,200 @@
+package queuetest
+
+/*
+#include "zz_p2p.h"
+#include "zz_sendrecv.h"
+
+static void start(struct p2p_queue *q, void *kernel, uint32_t ctas, uint32_t threads, uint32_t bytes,
+		  const struct sr_args *a, struct p2p_error *e) {
+	struct p2p_launch l = {.kernel = kernel, .ctas = ctas, .threads = threads, .bytes = bytes, .args = a};
+	if (q->bind(q->self, e) == P2P_OK)
+		q->start(q->self, &l, e);
+}
+
+static struct sr_state look(struct sr_state *s) {
+	struct sr_state copy = {0};
+	copy.done = __atomic_load_n(&s->done, __ATOMIC_ACQUIRE);
+	copy.failed = __atomic_load_n(&s->failed, __ATOMIC_ACQUIRE);
+	if (copy.failed) {
+		copy.role = s->role;
+		copy.block = s->block;
+		copy.want = s->want;
+		copy.have = s->have;
+	}
+	return copy;
+}
+
+static uint64_t begun(struct sr_team *t) { return __atomic_load_n(&t->go.value, __ATOMIC_ACQUIRE); }
+static uint64_t met(struct sr_words *w) { return __atomic_load_n(&w->sync.value, __ATOMIC_ACQUIRE); }
+static void ring(struct sr_state *s, uint64_t n) { __atomic_store_n(&s->doorbell, n, __ATOMIC_RELEASE); }
+static void call_off(struct sr_state *s) { __atomic_store_n(&s->abort, 1, __ATOMIC_RELEASE); }
+*/
+import "C"
+
+import (
+	"time"
+	"unsafe"
+)
+
+// The kernels.
+const (
+	WS      = C.SR_KERNEL_WS
+	WSBulk  = C.SR_KERNEL_WS_BULK
+	Stable  = C.SR_KERNEL_STABLE
+	Put     = C.SR_KERNEL_PUT
+	PutBulk = C.SR_KERNEL_PUT_BULK
+	LL      = C.SR_KERNEL_LL
+)
+
+// What a launch does, and in which order.
+const (
+	Send         = C.SR_SEND
+	Receive      = C.SR_RECEIVE
+	SendFirst    = C.SR_SEND_FIRST
+	ReceiveFirst = C.SR_RECEIVE_FIRST
+)
+
+// Limits of the protocols.
+const (
+	Staging = C.SR_STAGING
+	LLBytes = C.SR_LL_BYTES
+	LLCTAs  = C.SR_LL_CTAS
+)
+
+// The memory of a rank: what the peer writes, what it writes itself, and what it sends and receives.
+const (
+	wordsAt   = 0
+	stagingAt = wordsAt + (C.sizeof_struct_sr_words+4095)/4096*4096
+	linesAt   = stagingAt + C.SR_STAGING
+	countAt   = linesAt + 2*C.SR_LL_SLOTS*C.SR_LL_CTAS*C.SR_LL_BYTES
+	teamAt    = countAt + C.SR_CTAS*C.sizeof_struct_sr_count
+	stateAt   = teamAt + C.sizeof_struct_sr_team
+	samplesAt = stateAt + C.sizeof_struct_sr_state
+	sourceAt  = samplesAt + 8*Samples
+	inboxAt   = sourceAt + BufferBytes
+	RankBytes = inboxAt + BufferBytes // of the memory of a rank
+
+	BufferBytes = 8 << 20 // of what it sends, and of what it receives
+	Samples     = 4096    // iterations of a resident kernel at most
+)
+
+// Rank is one of two that send to each other.
+type Rank struct {
+	*Queue
+	Timeout   time.Duration // of a wait in a kernel
+	own, peer []byte
+}
+
+// NewRank makes a rank of its own memory and its peer's, as this process maps them: zeroes, RankBytes each.
+func NewRank(q *Queue, own, peer []byte) *Rank {
+	return &Rank{Queue: q, Timeout: 20 * time.Second, own: own, peer: peer}
+}
+
+// Launch is one start of a kernel.
+type Launch struct {
+	Kernel             string
+	CTAs               int // of the grid
+	Senders, Receivers int // warps
+	Roles, Order       int
+	Bytes              uint64
+	Source, Inbox      uint64 // where the message is, from the beginning of Source and of both ranks' Inbox
+	Echo               bool   // what is sent lies in the own inbox
+	Stride             uint64
+	Stages             int
+	Drain, Grant       int
+	Threads            int // 0: those of the warps
+	Argument           int // bytes; 0: right
+	Resident
+}
+
+// Resident makes a launch serve a doorbell.
+type Resident struct {
+	Iters   int // 0: it is none
+	First   uint64
+	Window  int
+	Spacing uint64
+	Begins  bool
+}
+
+// Start puts it on the rank's queue.
+func (r *Rank) Start(l Launch) error {
+	kernel, err := r.find(l.Kernel)
+	if err != nil {
+		return err
+	}
+	a, bytes, threads := r.args(l), C.uint32_t(C.sizeof_struct_sr_args), l.Threads
+	if l.Argument != 0 {
+		bytes = C.uint32_t(l.Argument)
+	}
+	if threads == 0 {
+		threads = (l.Senders + l.Receivers) * C.SR_WARP
+	}
+	return r.call(func(e *C.struct_p2p_error) {
+		C.start(r.c, kernel, C.uint32_t(l.CTAs), C.uint32_t(threads), bytes, &a, e)
+	})
+}
+
+// cells is a part of a rank's memory.
+func cells[T any](mem []byte, at uint64) *T { return (*T)(unsafe.Pointer(&mem[at])) }
+
+func (r *Rank) args(l Launch) C.struct_sr_args {
+	source := sourceAt + l.Source
+	if l.Echo {
+		source = inboxAt + l.Source
+	}
+	a := C.struct_sr_args{
+		src: cells[C.sr_u8](r.own, source), dst: cells[C.sr_u8](r.own, inboxAt+l.Inbox), bytes: C.sr_u64(l.Bytes),
+		peer_dst:     cells[C.sr_u8](r.peer, inboxAt+l.Inbox),
+		peer_staging: cells[C.sr_u8](r.peer, stagingAt), staging: cells[C.sr_u8](r.own, stagingAt),
+		peer_lines: cells[C.sr_u8](r.peer, linesAt), lines: cells[C.sr_u8](r.own, linesAt),
+		in: cells[C.struct_sr_words](r.own, wordsAt), out: cells[C.struct_sr_words](r.own, wordsAt),
+		peer_in: cells[C.struct_sr_words](r.peer, wordsAt), peer_out: cells[C.struct_sr_words](r.peer, wordsAt),
+		count: cells[C.struct_sr_count](r.own, countAt), team: cells[C.struct_sr_team](r.own, teamAt),
+		state: r.state(), samples: cells[C.sr_u64](r.own, samplesAt),
+		stride: C.sr_u64(l.Stride), timeout_ns: C.sr_u64(r.Timeout), first: C.sr_u64(l.First),
+		spacing: C.sr_u64(l.Spacing), stages: C.sr_u32(l.Stages), roles: C.sr_u32(l.Roles), order: C.sr_u32(l.Order),
+		sender_warps: C.sr_u32(l.Senders), receiver_warps: C.sr_u32(l.Receivers), drain: C.sr_u32(l.Drain),
+		grant: C.sr_u32(l.Grant), iters: C.sr_u32(l.Iters), window: C.sr_u32(l.Window),
+	}
+	if l.Begins {
+		a.begins = 1
+	}
+	return a
+}
+
+// Source is what the rank sends.
+func (r *Rank) Source() []byte { return r.own[sourceAt : sourceAt+BufferBytes] }
+
+// Inbox is what it receives.
+func (r *Rank) Inbox() []byte { return r.own[inboxAt:] }
+
+// Samples is what a resident kernel measured, in ns.
+func (r *Rank) Samples() []uint64 { return unsafe.Slice(cells[uint64](r.own, samplesAt), Samples) }
+
+// State is what a kernel says of itself.
+type State struct {
+	Done              uint64
+	Failed            bool
+	Role              int
+	Block, Want, Have uint64
+}
+
+func (r *Rank) state() *C.struct_sr_state { return cells[C.struct_sr_state](r.own, stateAt) }
+
+// State reads it, at any time.
+func (r *Rank) State() State {
+	s := C.look(r.state())
+	return State{uint64(s.done), s.failed != 0, int(s.role), uint64(s.block), uint64(s.want), uint64(s.have)}
+}
+
+// Ring lets the iterations up to number n begin.
+func (r *Rank) Ring(n uint64) { C.ring(r.state(), C.uint64_t(n)) }
+
+// Begun is the iteration that a resident kernel has begun last.
+func (r *Rank) Begun() uint64 { return uint64(C.begun(cells[C.struct_sr_team](r.own, teamAt))) }
+
+// Invited is the iteration that the peer's resident kernel has offered to begin last.
+func (r *Rank) Invited() uint64 { return uint64(C.met(cells[C.struct_sr_words](r.own, wordsAt))) }
+
+// CallOff asks the kernels to stop waiting.
+func (r *Rank) CallOff() { C.call_off(r.state()) }

@@ -1,0 +1,1 @@
+../zz_sendrecv.h
