@@ -12,11 +12,15 @@ struct run {
 	_Atomic uint64_t go, done; /* operations handed to the thread, finished by it */
 	_Atomic uint32_t stop;
 	struct p2p_error back; /* the thread's */
+	uint64_t longest;      /* the device times: ns of the slower queue */
 };
 
 static int uses_way(const struct run *x, int way) {
 	return way == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
 }
+
+/* Whether the device times. */
+static int timed(const struct run *x) { return x->end->gate[0].queue != NULL; }
 
 /* Makes the engine usable on this thread and starts a window. */
 static inline int post(struct run *x, int way) {
@@ -113,7 +117,9 @@ static int each_way(struct run *x, uint32_t i, int (*f)(struct run *, struct mem
 
 static int fill_way(struct run *x, struct memcpy_way *w, uint32_t rank, uint32_t i) {
 	int rc = w->engine->bind(w->engine->self, x->l.e);
-	return rc ? rc : p2p_loop_fill(&x->l, w->engine, w->source, rank, i);
+	if (rc || (rc = p2p_loop_fill(&x->l, w->engine, w->source, rank, i)))
+		return rc;
+	return timed(x) ? p2p_loop_leave(&x->l, w->engine, w->source) : P2P_OK;
 }
 
 static int verify_way(struct run *x, struct memcpy_way *w, uint32_t rank, uint32_t i) {
@@ -127,7 +133,7 @@ static int set_up_way(struct run *x, struct memcpy_way *w, uint32_t rank, uint32
 	if (rc || (rc = p2p_loop_poison(&x->l, w->far, w->inbox)) || (rc = w->engine->bind(w->engine->self, x->l.e)) ||
 	    (rc = p2p_loop_fill_first(&x->l, w->engine, w->source, rank)))
 		return rc;
-	return p2p_loop_record(&x->l, w->engine, w->inbox, w->source);
+	return timed(x) ? P2P_OK : p2p_loop_record(&x->l, w->engine, w->inbox, w->source);
 }
 
 static int one(struct run *x, uint32_t i) {
@@ -141,18 +147,115 @@ static int one(struct run *x, uint32_t i) {
 	return each_way(x, i, verify_way);
 }
 
+/* ---- timing by the device ------------------------------------------------------------------------------------- */
+
+/* In bidir each device's queue copies what leaves that device. Otherwise the first does all, there and back. */
+static int queues(const struct run *x) { return x->l.b->op == P2P_OP_BIDIR ? 2 : 1; }
+
+/* Calls f on each queue in use, made usable on this thread. */
+static int each_queue(struct run *x, int (*f)(struct run *, int)) {
+	for (int i = 0; i < queues(x); i++) {
+		struct p2p_queue *q = x->end->gate[i].queue;
+		int rc = q->bind(q->self, x->l.e);
+		if (rc || (rc = f(x, i)))
+			return rc;
+	}
+	return P2P_OK;
+}
+
+static int queue_window(struct run *x, struct p2p_queue *q, const struct memcpy_way *w) {
+	uint64_t off = x->l.b->offset;
+	for (uint32_t m = 0; x->l.b->size && m < x->l.b->window; m++, off += x->l.b->stride) {
+		int rc = q->copy(q->self, w->inbox + off, w->source + off, x->l.b->size, x->l.e);
+		if (rc)
+			return rc;
+	}
+	return P2P_OK;
+}
+
+static int queue_copies(struct run *x, int i) {
+	struct p2p_queue *q = x->end->gate[i].queue;
+	int rc = queue_window(x, q, &x->end->way[i]);
+	return rc || x->l.b->op != P2P_OP_PINGPONG ? rc : queue_window(x, q, &x->end->way[1]);
+}
+
+static int queue_record(struct run *x, int i) {
+	struct p2p_queue *q = x->end->gate[i].queue;
+	int rc = q->record_begin(q->self, x->l.e);
+	if (rc)
+		return rc;
+	int copied = queue_copies(x, i);
+	struct p2p_error first = *x->l.e;
+	rc = q->record_end(q->self, x->l.e);
+	if (copied)
+		*x->l.e = first;
+	return copied ? copied : rc;
+}
+
+static int queue_operation(struct run *x, int i) {
+	struct p2p_queue *q = x->end->gate[i].queue;
+	int rc = p2p_loop_hold(&x->l, &x->end->gate[i]);
+	if (rc)
+		return rc;
+	return x->l.b->graph ? q->replay(q->self, x->l.e) : queue_copies(x, i);
+}
+
+static int queue_stamp(struct run *x, int i) {
+	struct p2p_queue *q = x->end->gate[i].queue;
+	return q->stamp(q->self, 1, x->l.e);
+}
+
+/* Waits for a queue; what it took is the sample if it is the longest. */
+static int queue_wait(struct run *x, int i) {
+	struct p2p_queue *q = x->end->gate[i].queue;
+	uint64_t ns;
+	int rc = q->wait(q->self, x->l.ctx, x->l.e);
+	if (rc || (rc = q->between(q->self, 0, 1, &ns, x->l.e)))
+		return rc;
+	x->longest = ns > x->longest ? ns : x->longest;
+	return P2P_OK;
+}
+
+static int run_held(struct run *x) {
+	struct p2p_gate *gate = x->end->gate;
+	gate[1].value = gate[0].value;
+	int rc = each_queue(x, queue_operation);
+	if (!rc)
+		rc = each_queue(x, queue_stamp);
+	p2p_loop_open_gate(&gate[0]);
+	x->longest = 0;
+	return rc ? rc : each_queue(x, queue_wait);
+}
+
+static int timed_one(struct run *x, uint32_t i) {
+	int rc = each_way(x, i, fill_way);
+	if (rc || (rc = run_held(x)))
+		return rc;
+	p2p_loop_take_ns(&x->l, i, (int64_t)x->longest);
+	return each_way(x, i, verify_way);
+}
+
+int p2p_memcpy_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e) {
+	int rc = engine->bind(engine->self, e);
+	return rc ? rc : m->pin(m->self, p, n, e);
+}
+
+/* ---- batch ---------------------------------------------------------------------------------------------------- */
+
 int p2p_memcpy_run(struct memcpy_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		   struct p2p_error *e) {
 	struct run x = {.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples}, .end = end};
 	int rc = each_way(&x, 0, set_up_way);
-	if (rc == P2P_OK && b->op == P2P_OP_BIDIR && !end->way[1].engine->async)
+	if (rc == P2P_OK && timed(&x) && b->graph)
+		rc = each_queue(&x, queue_record);
+	if (rc == P2P_OK && b->op == P2P_OP_BIDIR && !timed(&x) && !end->way[1].engine->async)
 		rc = start_thread(&x);
 	if (rc == P2P_OK)
 		rc = p2p_loop_barrier(&x.l);
 	uint32_t n = p2p_loop_length(&x.l);
 	for (uint32_t i = 0; rc == P2P_OK && i < n; i++) {
 		p2p_loop_at(&x.l, i);
-		rc = one(&x, i);
+		rc = timed(&x) ? timed_one(&x, i) : one(&x, i);
 	}
 	stop_thread(&x);
 	if (rc == P2P_OK)

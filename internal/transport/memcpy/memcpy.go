@@ -1,5 +1,10 @@
 // Package memcpy is the baseline with no second process: rank 0 opens both devices and copies between them, with the
 // GPU's copy engine or with libc's memcpy. It shows what the hardware gives when nobody has to be told.
+//
+// Timed by the device, a queue of the source's device copies, held until the whole operation is on it; a sample is the
+// time between two notes of the device's clock, before the operation and after it. In bidir each device's queue copies
+// what leaves that device, both are let go together, and the sample is the longer time. In pingpong one queue copies
+// there and back.
 package memcpy
 
 /*
@@ -14,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -24,20 +30,49 @@ import (
 
 // Options are the baseline's knobs.
 type Options struct {
-	Engine string `json:"engine"` // a name the device knows; "": its default
+	Engine string `json:"engine"` // a name the device knows; "": its default; "" where the device times
+	Timing string `json:"timing"` // one of Timings; "": host
 }
+
+// Who times an operation: the host that posts it, or the device that does it.
+const (
+	TimingHost   = "host"
+	TimingDevice = "device"
+)
+
+// Timings are the values of Options.Timing.
+var Timings = []string{TimingHost, TimingDevice}
 
 type memcpy struct{ o Options }
 
-// New makes the transport.
-func New(o Options) transport.Transport { return &memcpy{o: o} }
+// New makes the transport. What cannot be is refused by Probe and Open.
+func New(o Options) transport.Transport {
+	if o.Timing == "" {
+		o.Timing = TimingHost
+	}
+	return &memcpy{o: o}
+}
 
 func (*memcpy) Name() string { return "memcpy" }
 
 // Ranks is rank 0 alone.
 func (*memcpy) Ranks(int) []int { return []int{0} }
 
-func (*memcpy) Probe(devices []gpu.Info) error {
+func (t *memcpy) check() error {
+	if !slices.Contains(Timings, t.o.Timing) {
+		return fmt.Errorf("memcpy: timing %q: use one of %v: %w", t.o.Timing, Timings, abi.ErrInvalid)
+	}
+	if t.o.Timing == TimingDevice && t.o.Engine != "" {
+		return fmt.Errorf("memcpy: engine %s: a queue, which is what the device times, copies in one way only: leave the engine out: %w",
+			t.o.Engine, abi.ErrInvalid)
+	}
+	return nil
+}
+
+func (t *memcpy) Probe(devices []gpu.Info) error {
+	if err := t.check(); err != nil {
+		return err
+	}
 	if len(devices) != 2 || devices[0].Kind != devices[1].Kind {
 		return fmt.Errorf("memcpy: it copies between two devices of one kind: %w", gpu.ErrUnsupported)
 	}
@@ -45,7 +80,10 @@ func (*memcpy) Probe(devices []gpu.Info) error {
 }
 
 func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
-	ep := &endpoint{env: env}
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	ep := &endpoint{env: env, timing: t.o.Timing}
 	if env.Rank != 0 {
 		return ep, nil
 	}
@@ -72,6 +110,11 @@ func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoin
 			return nil, err
 		}
 	}
+	if t.o.Timing == TimingDevice {
+		if ep.held, err = openHeld([2]gpu.Device{near, far}, cEngine(ep.engine[0])); err != nil {
+			return nil, err
+		}
+	}
 	return ep, nil
 }
 
@@ -85,6 +128,8 @@ func (t *memcpy) engine(d gpu.Device) string {
 // endpoint is rank 0's: engines and buffers by device. On other ranks it is empty.
 type endpoint struct {
 	env    transport.Env
+	timing string
+	held   *held      // nil: the host times
 	opened gpu.Device // the second device, if it is another one
 	engine [2]gpu.Engine
 	source [2]gpu.Buffer
@@ -106,6 +151,9 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 			source: cBytes(ep.source[way]), inbox: cBytes(ep.inbox[1-way]),
 		}
 	}
+	if ep.held != nil {
+		ep.end.gate = ep.held.gates()
+	}
 	return nil
 }
 
@@ -119,6 +167,7 @@ func (ep *endpoint) Describe() transport.Path {
 		p.Engine = ep.engine[0].Name()
 		p.Knobs["engine"] = p.Engine
 	}
+	p.Knobs["timing"] = ep.timing
 	return p
 }
 
@@ -126,7 +175,7 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if ep.end == nil {
 		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
 	}
-	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.engine[0].Table().Records(), samples)
+	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.records(), samples)
 	if err != nil {
 		return transport.Result{}, fmt.Errorf("memcpy: %w", err)
 	}
@@ -135,12 +184,24 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	return call.Outcome("memcpy/" + ep.engine[0].Name())
 }
 
+// records reports whether a window can be recorded as one unit.
+func (ep *endpoint) records() bool {
+	if ep.held != nil {
+		return ep.held.table(0).record_begin != nil
+	}
+	return ep.engine[0].Table().Records()
+}
+
 func (*endpoint) Counters() map[string]uint64 { return nil }
 
 func (ep *endpoint) Close() error {
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil
 	var errs []error
+	if ep.held != nil { // first: it waits for what still copies
+		errs = append(errs, ep.held.Close())
+		ep.held = nil
+	}
 	for way := range ep.engine {
 		for _, b := range []*gpu.Buffer{&ep.source[way], &ep.inbox[way]} {
 			if *b != nil {

@@ -2,9 +2,15 @@ package memcpy_test
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -22,23 +28,133 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func subject(t *testing.T, engine string, devices []gpu.Info, free uint64, graph bool) transporttest.Subject {
+func subject(t *testing.T, o memcpy.Options, devices []gpu.Info, free uint64, graph bool) transporttest.Subject {
 	t.Helper()
 	return transporttest.Subject{
-		Arm: transporttest.Arm(t, "memcpy", memcpy.Options{Engine: engine}), Devices: devices, Ranks: []int{0}, Free: free,
-		Graph: graph,
+		Arm: transporttest.Arm(t, "memcpy", o), Devices: devices, Ranks: []int{0}, Free: free, Graph: graph,
 	}
 }
 
 func TestHost(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
 	// Four buffers beyond 4 GiB in one process are left to the GPU.
-	transporttest.Run(t, subject(t, "cpu-memcpy", []gpu.Info{infos[0], infos[0]}, 0, false))
+	devices := []gpu.Info{infos[0], infos[0]}
+	transporttest.Run(t, subject(t, memcpy.Options{Engine: "cpu-memcpy"}, devices, 0, false))
+}
+
+// The whole suite again, timed by the device, windows recorded and not.
+func TestHostTimedByDevice(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	devices := []gpu.Info{infos[0], infos[0]}
+	transporttest.Run(t, subject(t, memcpy.Options{Timing: memcpy.TimingDevice}, devices, 0, true))
+}
+
+// hidden is a device that has no queues.
+type hidden struct{ gpu.Device }
+
+// What cannot be timed is refused by name.
+func TestRefuses(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	device, err := host.Driver().Open(infos[0].UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, device)
+	devices := []gpu.Info{infos[0], infos[0]}
+	for _, c := range []struct {
+		o     memcpy.Options
+		on    gpu.Device
+		probe bool // Probe says so too
+		class error
+		says  string
+	}{
+		{memcpy.Options{Timing: "sundial"}, device, true, abi.ErrInvalid, `memcpy: timing "sundial": use one of [host device]`},
+		{
+			memcpy.Options{Timing: memcpy.TimingDevice, Engine: "cpu-nt"},
+			device,
+			true, abi.ErrInvalid, "memcpy: engine cpu-nt: a queue",
+		},
+		{
+			memcpy.Options{Timing: memcpy.TimingDevice},
+			hidden{device},
+			false, gpu.ErrUnsupported, "memcpy: open: timing by the device: a host device has no queues",
+		},
+	} {
+		tr := memcpy.New(c.o)
+		if err := tr.Probe(devices); (err != nil) != c.probe || c.probe && !errors.Is(err, c.class) {
+			t.Errorf("%+v: Probe says %v", c.o, err)
+		}
+		_, err := tr.Open(t.Context(), transport.Env{Devices: devices, Device: c.on, Region: 4096})
+		if !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: Open says %v, want %q", c.o, err, c.says)
+		}
+	}
+}
+
+// Who timed stands with the path.
+func TestKnob(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	for timing, want := range map[string]string{"": "host", memcpy.TimingHost: "host", memcpy.TimingDevice: "device"} {
+		s := subject(t, memcpy.Options{Timing: timing}, []gpu.Info{infos[0], infos[0]}, 0, true)
+		team, err := s.Launch(t, 4096, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := team.Paths[0][0]; p.Knobs["timing"] != want || p.Path != "memcpy" || p.Engine != "cpu" {
+			t.Errorf("timing %q: %+v", timing, p)
+		}
+		closing(t, team)
+	}
+}
+
+func closing(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestHWCUDA runs the suite between two GPUs, or within one.
 func TestHWCUDA(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
 	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
-	transporttest.Run(t, subject(t, "", devices, infos[0].Memory*9/10, true))
+	for _, timing := range memcpy.Timings {
+		t.Run(timing, func(t *testing.T) {
+			transporttest.Run(t, subject(t, memcpy.Options{Timing: timing}, devices, infos[0].Memory*9/10, true))
+		})
+	}
+}
+
+// TestHWTimings compares what the device says of an operation with what the host says of it: the host's part is in the
+// one and not in the other.
+func TestHWTimings(t *testing.T) {
+	infos := transporttest.Require(t, cuda.New(), 1)
+	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
+	const most = 1 << 20
+	p50 := map[string]func(transport.Batch) int64{}
+	for _, timing := range memcpy.Timings {
+		team, err := subject(t, memcpy.Options{Timing: timing}, devices, 0, true).Launch(t, most, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, team)
+		p50[timing] = func(b transport.Batch) int64 {
+			out, err := team.Run(t.Context(), 0, []int{0}, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(out.Samples)
+			return out.Samples[len(out.Samples)/2]
+		}
+	}
+	for _, op := range transport.Ops {
+		for _, size := range []uint64{4 << 10, most} {
+			b := transport.Batch{Op: op, Size: size, Window: 1, Warmup: 20, Iters: 101, Seed: 7, Check: transport.CheckSample}
+			byHost, byDevice := p50[memcpy.TimingHost](b), p50[memcpy.TimingDevice](b)
+			t.Logf("%s of %d bytes: %d ns by the host, %d ns by the device", op, size, byHost, byDevice)
+			if byDevice <= 0 || 2*byDevice > 3*byHost {
+				t.Errorf("%s of %d bytes: %d ns by the device, %d ns by the host", op, size, byDevice, byHost)
+			}
+		}
+	}
 }

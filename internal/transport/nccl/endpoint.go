@@ -30,7 +30,7 @@ const (
 	destroyPatience = 2 * time.Second
 )
 
-// endpoint is one rank's end: two buffers, the link, and the communicator.
+// endpoint is one rank's end: two buffers, the communicator, and what the ranks need beside NCCL to be timed.
 type endpoint struct {
 	o       Options
 	env     transport.Env
@@ -39,8 +39,9 @@ type endpoint struct {
 	memory  []io.Closer // what source and inbox are in
 	source  *C.uint8_t
 	inbox   *C.uint8_t
-	bytes   uint64 // of each
-	link    *link.Link
+	bytes   uint64           // of each
+	link    *link.Link       // nil: the ranks need no words with each other
+	held    *held            // nil: the host times
 	id      C.struct_nccl_id // rank 0's, of the communicator that is timed
 	twin    C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
 	end     *C.struct_nccl_end
@@ -67,7 +68,13 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	if err = ep.allocate(); err != nil {
 		return nil, err
 	}
-	if ep.link, err = link.Open(env.Run, env.Rank); err != nil {
+	switch {
+	case t.o.Timing == TimingDevice:
+		ep.held, err = openHeld(env.Device, ep.table())
+	case !t.o.Ring:
+		ep.link, err = link.Open(env.Run, env.Rank)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return ep, ep.makeID(ctx)
@@ -141,15 +148,18 @@ func (ep *endpoint) table() *C.struct_p2p_engine {
 	return (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
 }
 
-// address is what the peer needs: where rank 0 listens, and NCCL's ids.
+// address is what the other ranks need: where rank 0 listens, and NCCL's ids.
 type address struct {
-	Link json.RawMessage `json:"link"`
+	Link json.RawMessage `json:"link,omitempty"` // none: there is no link
 	ID   []byte          `json:"id,omitempty"`
 	Twin []byte          `json:"twin,omitempty"` // none: no twin is made
 }
 
 func (ep *endpoint) Address() []byte {
-	a := address{Link: ep.link.Address()}
+	var a address
+	if ep.link != nil {
+		a.Link = ep.link.Address()
+	}
 	if ep.env.Rank == 0 {
 		a.ID = C.GoBytes(unsafe.Pointer(&ep.id), C.sizeof_struct_nccl_id)
 		if ep.twin != (C.struct_nccl_id{}) {
@@ -174,9 +184,10 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.id)), len(server.ID)), server.ID)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.twin)), len(server.Twin)), server.Twin)
-	_, err := ep.link.Connect(ctx, server.Link, link.Message{FD: -1}, int(C.sizeof_struct_nccl_link))
-	if err != nil {
-		return fmt.Errorf("nccl: connect: %w", err)
+	if ep.link != nil {
+		if _, err := ep.link.Connect(ctx, server.Link, link.Message{FD: -1}, int(C.sizeof_struct_nccl_link)); err != nil {
+			return fmt.Errorf("nccl: connect: %w", err)
+		}
 	}
 	ep.setEnd()
 	if err := ep.meet(ctx, &ep.end.timed, ep.id, "the making of the communicator"); err != nil {
@@ -193,17 +204,24 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 }
 
 func (ep *endpoint) setEnd() {
+	ranks, rank := len(ep.env.Devices), ep.env.Rank
 	ep.end = (*C.struct_nccl_end)(C.calloc(1, C.sizeof_struct_nccl_end))
 	*ep.end = C.struct_nccl_end{
 		engine: ep.table(),
 		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
-		link:   (*C.struct_nccl_link)(ep.link.Memory()),
 		source: ep.source, inbox: ep.inbox, bytes: C.size_t(ep.bytes),
-		rank: C.uint32_t(ep.env.Rank),
+		rank: C.uint32_t(rank), ranks: C.uint32_t(ranks),
+		next: C.uint32_t((rank + 1) % ranks), previous: C.uint32_t((rank + ranks - 1) % ranks),
+	}
+	if ep.link != nil {
+		ep.end.link = (*C.struct_nccl_link)(ep.link.Memory())
+	}
+	if ep.held != nil {
+		ep.end.queue, ep.end.gate = ep.held.table(), ep.held.gate()
 	}
 }
 
-// meet makes a communicator, which blocks until the peer does the same.
+// meet makes a communicator, which blocks until the other ranks do the same.
 func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.struct_nccl_id, what string) error {
 	registered := C.int(0)
 	if ep.o.Register {
@@ -255,6 +273,10 @@ func (ep *endpoint) describe() {
 	if ep.o.CTAs > 0 {
 		ep.path.Knobs["ctas"] = strconv.Itoa(ep.o.CTAs)
 	}
+	ep.path.Knobs["timing"] = ep.o.Timing
+	if ep.o.Ring {
+		ep.path.Knobs["ring"] = "true"
+	}
 	ep.path.Knobs["register"] = strconv.FormatBool(ep.o.Register)
 	if ep.o.Graph {
 		ep.path.Knobs["cudagraph"] = "window"
@@ -267,6 +289,9 @@ func (ep *endpoint) Describe() transport.Path { return ep.path }
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
 	if ep.end == nil || ep.end.timed.handle == nil {
 		return transport.Result{}, fmt.Errorf("nccl: run: not connected: %w", abi.ErrInvalid)
+	}
+	if ep.o.Ring && b.Op != transport.OpBidir {
+		return transport.Result{}, fmt.Errorf("nccl: run: operation %q: a ring has only %s: %w", b.Op, transport.OpBidir, abi.ErrInvalid)
 	}
 	b.Graph = b.Graph || ep.o.Graph
 	const records = true // by means of its own, on any stream
@@ -305,7 +330,7 @@ func (ep *endpoint) Counters() map[string]uint64 {
 		return nil
 	}
 	counters := map[string]uint64{"messages": uint64(ep.end.messages)}
-	if ep.env.Rank == 0 && ep.end.launch.known != 0 { // the other rank launches as many; a window's are not the sum
+	if ep.env.Rank == 0 && ep.end.launch.known != 0 { // the other ranks launch as many; a window's are not the sum
 		counters["nccl_ctas"] = uint64(ep.end.launch.ctas)
 	}
 	return counters
@@ -318,6 +343,10 @@ func (ep *endpoint) Close() error {
 	}
 	if ep.stuck != "" {
 		return fmt.Errorf("nccl: close: NCCL has not returned from %s: its memory stays until the process ends", ep.stuck)
+	}
+	if ep.held != nil {
+		errs = append(errs, ep.held.Close())
+		ep.held = nil
 	}
 	if ep.engine != nil {
 		errs = append(errs, ep.engine.Close())

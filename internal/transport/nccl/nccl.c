@@ -19,14 +19,27 @@ int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, st
 	return m->range(m->self, base, r, e);
 }
 
+int p2p_nccl_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e) {
+	int rc = engine->bind(engine->self, e);
+	return rc ? rc : m->pin(m->self, p, n, e);
+}
+
+/* Makes what the device has here usable on this thread. */
+static int bind_all(struct nccl_end *end, struct p2p_error *e) {
+	struct p2p_queue *q = end->queue;
+	int rc = end->engine->bind(end->engine->self, e);
+	return rc || !q ? rc : q->bind(q->self, e);
+}
+
+/* Where NCCL's calls go. */
+static inline void *stream(const struct nccl_end *end) { return end->queue ? end->queue->stream : end->engine->stream; }
+
 static int send_n(struct nccl_end *end, void *comm, const void *p, size_t n, struct p2p_error *e) {
-	int peer = 1 - (int)end->rank;
-	return nccl_ok(e, comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, peer, comm, end->engine->stream));
+	return nccl_ok(e, comm, "ncclSend", ncclSend(p, n, NCCL_UINT8, (int)end->next, comm, stream(end)));
 }
 
 static int receive_n(struct nccl_end *end, void *comm, void *p, size_t n, struct p2p_error *e) {
-	int peer = 1 - (int)end->rank;
-	return nccl_ok(e, comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, peer, comm, end->engine->stream));
+	return nccl_ok(e, comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, (int)end->previous, comm, stream(end)));
 }
 
 /* Closes a group in any case; rc is what happened inside. */
@@ -50,7 +63,8 @@ static int explain(void *comm, int rc, struct p2p_error *e) {
 
 static int wait_stream(struct nccl_end *end, struct p2p_error *e) {
 	struct p2p_engine *g = end->engine;
-	return g->wait(g->self, end->ctx, e);
+	struct p2p_queue *q = end->queue;
+	return q ? q->wait(q->self, end->ctx, e) : g->wait(g->self, end->ctx, e);
 }
 
 static int first_exchange(struct nccl_end *end, void *comm, struct p2p_error *e) {
@@ -87,9 +101,9 @@ int p2p_nccl_connect(struct nccl_end *end, struct nccl_comm *comm, struct nccl_i
 		.max_ctas = ctas ? ctas : NCCL_UNDEFINED,
 		.split_share = NCCL_UNDEFINED,
 	};
-	int rc = end->engine->bind(end->engine->self, e);
+	int rc = bind_all(end, e);
 	if (rc || (rc = nccl_ok(e, NULL, "ncclCommInitRankConfig",
-				ncclCommInitRankConfig(&comm->handle, 2, id, (int)end->rank, &config))))
+				ncclCommInitRankConfig(&comm->handle, (int)end->ranks, id, (int)end->rank, &config))))
 		return rc;
 	if (with_buffers && (rc = register_buffers(end, comm, e)))
 		return rc;
@@ -143,6 +157,7 @@ struct run {
 	struct p2p_loop l;
 	struct nccl_end *end;
 	void *comm; /* that carries what is posted */
+	/* With a link. */
 	struct nccl_direction *out, *in;
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
 };
@@ -182,11 +197,11 @@ static int post_all(struct run *x) {
 static int capture(struct run *x, void **graph) {
 	struct p2p_error later;
 	*graph = NULL;
-	int rc = nccl_graph_begin(x->end->engine->stream, x->l.e);
+	int rc = nccl_graph_begin(stream(x->end), x->l.e);
 	if (rc)
 		return rc;
 	rc = post_all(x);
-	int last = nccl_graph_end(x->end->engine->stream, graph, rc ? &later : x->l.e);
+	int last = nccl_graph_end(stream(x->end), graph, rc ? &later : x->l.e);
 	if (rc && *graph) {
 		cuGraphDestroy(*graph); /* the earlier failure is the one to report */
 		*graph = NULL;
@@ -234,7 +249,7 @@ static void look(struct run *x) {
 static inline int start(struct run *x) {
 	if (!x->l.b->graph)
 		return post_all(x);
-	return graph_ok(x->l.e, "cuGraphLaunch", cuGraphLaunch(x->end->recorded, x->end->engine->stream));
+	return graph_ok(x->l.e, "cuGraphLaunch", cuGraphLaunch(x->end->recorded, stream(x->end)));
 }
 
 static inline int finish(struct run *x) { return wait_stream(x->end, x->l.e); }
@@ -245,7 +260,7 @@ static int fill(struct run *x, uint32_t i) {
 }
 
 static int verify(struct run *x, uint32_t i) {
-	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, 1 - x->end->rank, i);
+	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, x->end->previous, i);
 }
 
 /* Tells the peer that it may send the next operation. */
@@ -333,8 +348,59 @@ static int pong_one(struct run *x, uint32_t i) {
 	return verify(x, i);
 }
 
+/*
+ * A ring, all ranks, timed by the host: they start together. What a rank sent has arrived when the next one has what it
+ * receives; the longest time of all ranks is the sample.
+ */
+static int pass_one(struct run *x, uint32_t i) {
+	int rc;
+	if ((rc = fill(x, i)) || (rc = p2p_loop_meet(&x->l, i)))
+		return rc;
+	uint64_t t0 = p2p_loop_now(&x->l);
+	if ((rc = start(x)) || (rc = finish(x)))
+		return rc;
+	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
+	return verify(x, i);
+}
+
+static int sends(const struct run *x) {
+	return x->end->rank == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
+}
+
+static int receives(const struct run *x) {
+	return x->end->rank != 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
+}
+
+/* Puts the operation on the held queue, and sees it through. */
+static int run_held(struct run *x, uint32_t i) {
+	struct p2p_gate *gate = &x->end->gate;
+	int rc;
+	if ((rc = p2p_loop_hold(&x->l, gate)) || (rc = start(x)) || (rc = p2p_loop_let_go(&x->l, gate, i)))
+		return rc;
+	return p2p_loop_take_device(&x->l, gate, i);
+}
+
+/*
+ * Any operation, any rank, timed by the device. Ranks meet with all of iteration i on their queues: by then each has
+ * checked what iteration i-1 brought.
+ */
+static int timed_one(struct run *x, uint32_t i) {
+	int rc = sends(x) ? fill(x, i) : P2P_OK;
+	if (rc)
+		return rc;
+	if ((rc = run_held(x, i))) {
+		p2p_loop_open_gate(&x->end->gate); /* the end of the communicator waits for its stream */
+		return rc;
+	}
+	return receives(x) ? verify(x, i) : P2P_OK;
+}
+
 static int (*iteration(const struct run *x))(struct run *, uint32_t) {
 	int first = x->end->rank == 0;
+	if (x->end->queue)
+		return timed_one;
+	if (!x->end->link)
+		return pass_one;
 	switch (x->l.b->op) {
 	case P2P_OP_BIDIR:
 		return exchange_one;
@@ -345,14 +411,10 @@ static int (*iteration(const struct run *x))(struct run *, uint32_t) {
 	}
 }
 
-static int sends(const struct run *x) {
-	return x->end->rank == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
-}
-
 static int set_up(struct run *x) {
 	struct nccl_end *end = x->end;
 	struct p2p_engine *g = end->engine;
-	int rc = g->bind(g->self, x->l.e);
+	int rc = bind_all(end, x->l.e);
 	if (rc || (rc = p2p_loop_poison(&x->l, g, end->inbox)))
 		return rc;
 	if (sends(x) && (rc = p2p_loop_fill_first(&x->l, g, end->source, end->rank)))
@@ -366,16 +428,17 @@ static int set_up(struct run *x) {
 
 int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
-	uint32_t me = end->rank, peer = 1 - me;
 	struct run x = {
 		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
 		.end = end,
 		.comm = end->timed.handle,
-		.out = &end->link->from[me],
-		.in = &end->link->from[peer],
-		.sent = &end->seq[me],
-		.received = &end->seq[peer],
 	};
+	if (end->link) {
+		x.out = &end->link->from[end->rank];
+		x.in = &end->link->from[end->previous];
+		x.sent = &end->seq[end->rank];
+		x.received = &end->seq[end->previous];
+	}
 	int (*one)(struct run *, uint32_t) = iteration(&x);
 	int rc = set_up(&x);
 	uint32_t n = p2p_loop_length(&x.l);

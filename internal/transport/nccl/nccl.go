@@ -1,5 +1,5 @@
-// Package nccl is NCCL's send and receive between two ranks: the baseline that users know. libnccl.so.2 is looked for
-// at run time; a binary with this package in it starts on a machine without it.
+// Package nccl is NCCL's send and receive between two ranks, or around a ring of them: the baseline that users know.
+// libnccl.so.2 is looked for at run time; a binary with this package in it starts on a machine without it.
 //
 // A timed send is: ncclSend on the stream of the device's engine, wait for the stream, wait for the receiver's
 // acknowledgement. The end of an ncclSend only says that the source may be used again; that the receiver has the
@@ -16,6 +16,21 @@
 //
 // In bidir both ranks do both in one group. In pingpong the two messages follow each other on the stream of each rank,
 // without the host between them, and need no acknowledgement.
+//
+// In a ring of two or more ranks each sends a window to the next one and receives one from the one before, all at the
+// same time and in one group. There is nothing but bidir. The ranks start an iteration together, from a barrier, and
+// each takes its own time until its stream has ended; the longest is the ring's.
+//
+// Timed by the device, NCCL's calls go on a queue that is held until all ranks have put a whole operation on theirs; a
+// sample is the time between two notes of the device's clock, before the operation and after it, on the rank where it
+// is the longest. What it costs the CPU to post the operation, and a word from rank to rank, are not in it.
+//
+//	each rank            queue
+//	fill(source, i)      wait for the gate; note the time
+//	ncclSend, ncclRecv   the operation; note the time
+//	all meet; gate opens
+//	wait for the queue
+//	check(inbox, i)
 //
 // In a batch with graphs, or with the option Graph, a window is captured once and launched as one CUDA graph.
 //
@@ -39,6 +54,7 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -48,10 +64,21 @@ import (
 
 // Options are the baseline's knobs.
 type Options struct {
-	CTAs     int  `json:"ctas"`     // thread blocks that NCCL may use, and shall; 0: its choice
-	Register bool `json:"register"` // register the buffers with NCCL, so that it can do without copies of its own
-	Graph    bool `json:"graph"`    // start every window as one CUDA graph, whatever the batch says
+	CTAs     int    `json:"ctas"`     // thread blocks that NCCL may use, and shall; 0: its choice
+	Register bool   `json:"register"` // register the buffers with NCCL, so that it can do without copies of its own
+	Graph    bool   `json:"graph"`    // start every window as one CUDA graph, whatever the batch says
+	Timing   string `json:"timing"`   // one of Timings; "": host
+	Ring     bool   `json:"ring"`     // each rank sends to the next one; there may be more than two
 }
+
+// Who times an operation: the host that posts it, or the device that does it.
+const (
+	TimingHost   = "host"
+	TimingDevice = "device"
+)
+
+// Timings are the values of Options.Timing.
+var Timings = []string{TimingHost, TimingDevice}
 
 // MaxCTAs is as many as NCCL can use: it has so many channels, and a thread block serves one.
 const MaxCTAs = 64
@@ -61,8 +88,14 @@ const minVersion = C.NCCL_CONFIG_VERSION
 
 type nccl struct{ o Options }
 
-// New makes the transport. A number of CTAs that NCCL cannot have is an error.
+// New makes the transport. A number of CTAs that NCCL cannot have is an error, and so is an unknown timing.
 func New(o Options) (transport.Transport, error) {
+	if o.Timing == "" {
+		o.Timing = TimingHost
+	}
+	if !slices.Contains(Timings, o.Timing) {
+		return nil, fmt.Errorf("nccl: timing %q: use one of %v", o.Timing, Timings)
+	}
 	if o.CTAs < 0 || o.CTAs > MaxCTAs {
 		return nil, fmt.Errorf("nccl: %d CTAs: use 1 to %d, or 0 for NCCL's choice", o.CTAs, MaxCTAs)
 	}
@@ -79,17 +112,20 @@ func (*nccl) Ranks(n int) []int {
 	return ranks
 }
 
-func (*nccl) Probe(devices []gpu.Info) error {
-	if len(devices) != 2 {
-		return unsupported("%d ranks: it runs between two", len(devices))
+func (t *nccl) Probe(devices []gpu.Info) error {
+	switch {
+	case t.o.Ring && len(devices) < 2:
+		return unsupported("%d ranks: a ring has two or more", len(devices))
+	case !t.o.Ring && len(devices) != 2:
+		return unsupported("%d ranks: it runs between two, or around a ring", len(devices))
 	}
-	for _, d := range devices {
+	for i, d := range devices {
 		if d.Kind != "cuda" {
 			return unsupported("a %s device: it moves bytes between NVIDIA GPUs only", d.Kind)
 		}
-	}
-	if devices[0].Same(devices[1]) {
-		return unsupported("both ranks on %s: NCCL refuses two ranks on one GPU, give it two", devices[0].UUID)
+		if first := slices.IndexFunc(devices, d.Same); first != i {
+			return unsupported("ranks %d and %d on %s: NCCL refuses two ranks on one GPU, give each its own", first, i, d.UUID)
+		}
 	}
 	_, err := library()
 	return err

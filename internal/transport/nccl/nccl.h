@@ -1,4 +1,4 @@
-/* nccl.h: the timed loops over NCCL's send and receive between two ranks. */
+/* nccl.h: the timed loops over NCCL's send and receive between two ranks, or around a ring of them. */
 #ifndef P2P_NCCL_H
 #define P2P_NCCL_H
 
@@ -14,7 +14,7 @@ struct nccl_direction {
 	char pad1[128 - 8];
 };
 
-/* Memory shared by the two ranks. */
+/* Memory shared by two ranks that the host times. */
 struct nccl_link {
 	struct nccl_direction from[2]; /* by sending rank */
 };
@@ -33,9 +33,11 @@ struct nccl_shape {
 
 /* One rank's end. */
 struct nccl_end {
-	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL */
+	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL if there is no queue */
+	struct p2p_queue *queue;   /* the device times: NCCL's calls go on its stream; NULL: the host does */
+	struct p2p_gate gate;      /* of the queue */
 	const struct p2p_ctx *ctx;
-	struct nccl_link *link;
+	struct nccl_link *link; /* NULL: the ranks meet at barriers, and tell each other nothing else */
 	struct nccl_comm timed; /* moves the messages */
 	/*
 	 * Made like the other one, and used only to see what NCCL would launch: a communicator on which something was
@@ -45,24 +47,27 @@ struct nccl_end {
 	uint8_t *source; /* this rank's outgoing messages */
 	uint8_t *inbox;  /* this rank's incoming messages */
 	size_t bytes;    /* of each */
-	uint32_t rank;
-	uint32_t pad;
-	uint64_t seq[2];           /* operations so far, by sending rank; both ends count alike */
-	uint64_t messages;         /* sent by this rank */
-	void *recorded;            /* the window that a batch with graphs launches; NULL: none */
+	uint32_t rank, ranks;
+	uint32_t next, previous; /* the ranks to which this one sends, and from which it receives; of two, the other */
+	uint64_t seq[2];         /* with a link: operations so far, by sending rank; both ends count alike */
+	uint64_t messages;       /* sent by this rank */
+	void *recorded;          /* the window that a batch with graphs launches; NULL: none */
 	struct nccl_launch launch; /* what a window of the last batch launches */
 	struct nccl_shape looked;  /* … and that batch, if the twin told */
 };
 
-/* Makes the id that both ranks need. */
+/* Makes the id that all ranks need. */
 int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e);
 
 /* Allocates at least n bytes of m, memory of the engine's device. */
 int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, struct p2p_range *r, struct p2p_error *e);
 
+/* Lets the engine's device see n bytes of CPU memory at p, whole pages. */
+int p2p_nccl_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e);
+
 /*
- * Makes one of end's communicators, which returns once both ranks ask for it; registers both buffers if `with_buffers`;
- * and sends a byte each way, so that the connection between the two, which NCCL makes at its first use, exists. ctas
+ * Makes one of end's communicators, which returns once all ranks ask for it; registers both buffers if `with_buffers`;
+ * and sends a byte to the next rank, so that the connections, which NCCL makes at their first use, exist. ctas
  * bounds the thread blocks from below and above, 0 leaves them to NCCL.
  */
 int p2p_nccl_connect(struct nccl_end *end, struct nccl_comm *comm, struct nccl_id id, int ctas, int with_buffers,

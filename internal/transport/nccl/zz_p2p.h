@@ -450,6 +450,12 @@ struct p2p_launch {
 	uint32_t shared;  /* bytes of shared memory of a block, beside what the kernel declares */
 	uint32_t bytes;   /* of args */
 	const void *args; /* the kernel's one parameter, a struct by value; copied by start */
+	/*
+	 * 1: the kernel waits by itself for the one before it on the queue, which waits as well: its launch may overlap
+	 * that one's end (programmatic dependent launch), where the device can.
+	 */
+	uint32_t overlap;
+	uint32_t pad;
 };
 
 /*

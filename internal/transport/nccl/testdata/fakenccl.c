@@ -1,12 +1,15 @@
 /*
- * fakenccl.c: a driver and an NCCL without a GPU, in one library: the fake driver of internal/gpu/cuda with a send and
- * a receive between processes, over a socket, that go on whenever somebody asks whether a stream has ended. Tests build
- * it and load it through P2PBENCH_LIBCUDA and P2PBENCH_LIBNCCL.
+ * fakenccl.c: a driver and an NCCL without a GPU, in one library: the fake driver of internal/gpu/cuda with sends and
+ * receives between processes, over a socket for each pair, that go on whenever somebody asks whether a stream has
+ * ended. They keep their place among what else is on their stream. Tests build it and load it through P2PBENCH_LIBCUDA
+ * and P2PBENCH_LIBNCCL.
  *
  * The environment makes it fail, beside what fakecuda.c knows:
  *   FAKE_NCCL_VERSION=V       what ncclGetVersion says
  *   FAKE_NCCL_FAIL=NAME:CODE  the function of that name fails, always
  *   FAKE_NCCL_FAIL_BYTES=N    a send of N bytes fails
+ *   FAKE_NCCL_FAIL_END_BYTES=N a group that begins with N bytes fails once it is posted
+ *   FAKE_NCCL_SPOIL_BYTES=N   a message of N bytes arrives with its last byte wrong
  *   FAKE_NCCL_HANG_BYTES=N    a message of N bytes never arrives
  *   FAKE_NCCL_INIT_HANG=R     rank R never returns from the making of the communicator
  *   FAKE_NCCL_ABORT_HANG=1    ncclCommAbort never returns
@@ -34,28 +37,36 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { MAX_COMMS = 8, MAX_CALLS = 256, NCCL_GROUP = 100, MAGIC = 0x600d };
+enum { MAX_COMMS = 8, MAX_RANKS = 8, MAX_CALLS = 256, NCCL_GROUP = 100, MAGIC = 0x600d };
 
 /* A send or a receive: eight bytes of length, then the payload. */
 struct call {
-	int sends;
+	int sends, peer;
 	char *p;
 	uint64_t n, length, done; /* done counts the length's bytes too */
+};
+
+/* The place of a group on its stream, which sets reached there and awaits done. Never freed: streams outlive groups. */
+struct place {
+	_Atomic uint64_t reached, done;
 };
 
 /* What one outermost group, or one call outside any, puts on a stream. */
 struct group {
 	struct comm *comm;
 	struct stream *stream;
+	struct place *place;
 	struct group *next;
 	int n;
 	struct call calls[MAX_CALLS];
 };
 
 struct comm {
-	int magic, fd, rank, dev, async, used;
-	int ctas;     /* 0: by size */
-	int captured; /* it was recorded with, which the real one pays for ever after; 2: and was used otherwise since */
+	int magic, rank, ranks, dev, async, used;
+	int fd[MAX_RANKS]; /* to each other rank */
+	int ctas;          /* 0: by size */
+	int captured; /* it was recorded with, which the real one pays for ever after; 2: and was used otherwise since
+		       */
 	int graphs;   /* that hold work of it */
 	struct group *pending;
 };
@@ -109,7 +120,8 @@ static int move(struct comm *c, struct call *k) {
 		int header = k->done < sizeof k->length;
 		char *p = header ? (char *)&k->length + k->done : k->p + (k->done - sizeof k->length);
 		size_t n = header ? sizeof k->length - k->done : k->n + sizeof k->length - k->done;
-		ssize_t m = k->sends ? send(c->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(c->fd, p, n, MSG_DONTWAIT);
+		int fd = c->fd[k->peer];
+		ssize_t m = k->sends ? send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, n, MSG_DONTWAIT);
 		if (m == 0 || (m < 0 && errno != EAGAIN && errno != EINTR))
 			c->async = 6;
 		if (m <= 0)
@@ -120,6 +132,8 @@ static int move(struct comm *c, struct call *k) {
 			return 0;
 		}
 	}
+	if (!k->sends && is_bytes("FAKE_NCCL_SPOIL_BYTES", k->n))
+		k->p[k->n - 1] ^= 1;
 	return 1;
 }
 
@@ -134,34 +148,55 @@ static int move_group(struct group *g) {
 	return !blocked[0] && !blocked[1];
 }
 
-static void go_on(struct comm *c) {
-	while (c->used && !c->async && c->pending && move_group(c->pending)) {
-		struct group *g = c->pending;
-		c->pending = g->next;
-		free(g);
-	}
+/* The first group of those that are not done is, one way or another. */
+static void first_done(struct comm *c) {
+	struct group *g = c->pending;
+	c->pending = g->next;
+	atomic_store(&g->place->done, 1);
+	free(g);
 }
 
-static int submit_group(const struct group *g) {
+static void go_on(struct comm *c) {
+	while (c->used && !c->async && c->pending && atomic_load(&c->pending->place->reached) && move_group(c->pending))
+		first_done(c);
+}
+
+/* Whether the stream is held, by something else than a group. */
+static int is_held(const struct stream *s) {
+	if (s->first == s->last)
+		return 0;
+	for (int i = 0; i < MAX_COMMS; i++)
+		for (struct group *g = comms[i].pending; g; g = g->next)
+			if (s->queue[s->first].args[0] == (uintptr_t)&g->place->done)
+				return 0;
+	return 1;
+}
+
+/* Puts the group on the stream, behind what is there and before what comes. */
+static int submit_group(const struct group *g, struct stream *s) {
 	struct group *copy = malloc(sizeof *copy), **at = &g->comm->pending;
+	struct place *place = calloc(1, sizeof *place);
+	struct op reached = {.kind = WRITE, .args = {(uintptr_t)&place->reached, 1}};
+	struct op done = {.kind = AWAIT, .args = {(uintptr_t)&place->done, 1}};
 	*copy = *g;
+	copy->stream = s;
+	copy->place = place;
 	copy->next = NULL;
 	while (*at)
 		at = &(*at)->next;
 	*at = copy;
+	int rc = submit(s, &reached);
+	note("rank %d posts to a %s stream\n", g->comm->rank, is_held(s) ? "held" : "free");
+	if (!rc)
+		rc = submit(s, &done);
 	go_on(g->comm);
-	return 0;
+	return rc;
 }
 
 int cuStreamQuery(struct stream *s) {
-	int rc = fakecuda_stream_query(s);
-	for (int i = 0; i < MAX_COMMS && !rc; i++) {
+	for (int i = 0; i < MAX_COMMS; i++)
 		go_on(&comms[i]);
-		for (struct group *g = comms[i].pending; g && !rc; g = g->next)
-			if (g->stream == s)
-				rc = 600;
-	}
-	return rc;
+	return fakecuda_stream_query(s);
 }
 
 /* ---- graphs --------------------------------------------------------------------------------------------------- */
@@ -197,8 +232,10 @@ int cuGraphDestroy(struct graph *g) {
 int cuGraphLaunch(const struct graph *exec, struct stream *s) {
 	NEED_CONTEXT;
 	int rc = 0;
+	if (exec->lanes > 1)
+		return fakecuda_graph_launch(exec, s);
 	for (int i = 0; i < exec->n && !rc; i++)
-		rc = group_of(&exec->ops[i]) ? submit_group(group_of(&exec->ops[i])) : run(s, &exec->ops[i]);
+		rc = group_of(&exec->ops[i]) ? submit_group(group_of(&exec->ops[i]), s) : submit(s, &exec->ops[i]);
 	return rc;
 }
 
@@ -243,7 +280,8 @@ int cuGraphKernelNodeGetParams_v2(const struct op *node, struct kernel_params *p
 	if (!g)
 		return 1;
 	unsigned ctas = g->calls[0].n > 65536 ? 16 : 2;
-	*p = (struct kernel_params){.grid = {g->comm->ctas ? (unsigned)g->comm->ctas : ctas, 1, 1}, .block = {512, 1, 1}};
+	*p = (struct kernel_params){.grid = {g->comm->ctas ? (unsigned)g->comm->ctas : ctas, 1, 1},
+				    .block = {512, 1, 1}};
 	*(number("FAKE_NCCL_BY_KERNEL", 0) ? &p->kernel : &p->function) = send_recv;
 	return 0;
 }
@@ -281,54 +319,99 @@ int ncclGetVersion(int *v) {
 }
 
 const char *ncclGetErrorString(int code) {
-	static const char *const texts[] = {"no error",		"unhandled cuda error",
-					    "unhandled system error", "internal error",
-					    "invalid argument",	"invalid usage",
+	static const char *const texts[] = {"no error",
+					    "unhandled cuda error",
+					    "unhandled system error",
+					    "internal error",
+					    "invalid argument",
+					    "invalid usage",
 					    "remote process exited or there was a network error"};
 	return code >= 0 && code <= 6 ? texts[code] : "unknown result code";
 }
 
-static struct sockaddr_un where(const struct id *id, socklen_t *n) {
+static struct sockaddr_un where(const struct id *id, int rank, socklen_t *n) {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "%.100s", id->bytes);
-	*n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(id->bytes));
+	int length = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "%.90s-%d", id->bytes, rank);
+	*n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 	return a;
+}
+
+static int serve(const struct id *id, int rank) {
+	socklen_t n;
+	struct sockaddr_un a = where(id, rank, &n);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, MAX_RANKS)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
 }
 
 static int listening[MAX_COMMS];
 
 int ncclGetUniqueId(struct id *id) {
 	static int count;
-	socklen_t n;
 	NCCL_FAIL_IF_ASKED;
 	if (!current)
 		return 1;
 	snprintf(id->bytes, sizeof id->bytes, "fakenccl-%d-%d", (int)getpid(), count);
-	struct sockaddr_un a = where(id, &n);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (bind(fd, (struct sockaddr *)&a, n) || listen(fd, 1))
+	int fd = serve(id, 0);
+	if (fd < 0)
 		return 2;
 	listening[count++] = fd;
 	return 0;
 }
 
-static int meet(const struct id *id, int rank) {
+/* A rank that serves others may come later than those. */
+static int dial(const struct id *id, int rank) {
 	socklen_t n;
-	struct sockaddr_un a = where(id, &n);
-	if (rank == 0) {
-		int fd = listening[atoi(strrchr(id->bytes, '-') + 1)];
-		int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-		close(fd);
-		return c;
-	}
+	struct sockaddr_un a = where(id, rank, &n);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	return connect(fd, (struct sockaddr *)&a, n) ? -1 : fd;
+	while (connect(fd, (struct sockaddr *)&a, n)) {
+		if (errno != ECONNREFUSED)
+			return -1;
+		usleep(1000);
+	}
+	return fd;
+}
+
+/* Each rank serves those above it and dials those below, which it tells its own number. */
+static int meet(struct comm *c, const struct id *id) {
+	int server = c->rank ? serve(id, c->rank) : listening[atoi(strrchr(id->bytes, '-') + 1)];
+	for (int r = 0; r < c->rank; r++) {
+		c->fd[r] = dial(id, r);
+		if (c->fd[r] < 0 || write(c->fd[r], &c->rank, sizeof c->rank) < 0)
+			return -1;
+	}
+	for (int i = c->rank + 1; i < c->ranks; i++) {
+		int fd = accept4(server, NULL, NULL, SOCK_CLOEXEC), r;
+		if (recv(fd, &r, sizeof r, MSG_WAITALL) != sizeof r || r <= c->rank || r >= c->ranks)
+			return -1;
+		c->fd[r] = fd;
+	}
+	close(server);
+	return 0;
+}
+
+/* Each rank needs a GPU of its own. */
+static int compare_devices(const struct comm *c) {
+	for (int r = 0; r < c->ranks; r++)
+		if (r != c->rank && write(c->fd[r], &c->dev, sizeof c->dev) < 0)
+			return 2;
+	for (int r = 0; r < c->ranks; r++) {
+		int theirs = -1;
+		if (r != c->rank && recv(c->fd[r], &theirs, sizeof theirs, MSG_WAITALL) < 0)
+			return 2;
+		if (theirs == c->dev || getenv("FAKE_NCCL_SAME_GPU"))
+			return 5;
+	}
+	return 0;
 }
 
 int ncclCommInitRankConfig(struct comm **out, int ranks, struct id id, int rank, const struct config *f) {
 	NCCL_FAIL_IF_ASKED;
 	if (f->size != sizeof *f || f->magic != 0xcafebeef || f->version != 21800 || f->blocking != 1 ||
-	    f->cga != INT_MIN || f->net || f->split != INT_MIN || ranks != 2)
+	    f->cga != INT_MIN || f->net || f->split != INT_MIN || ranks < 2 || ranks > MAX_RANKS)
 		return 4;
 	if (getenv("FAKE_NCCL_INIT_HANG") && number("FAKE_NCCL_INIT_HANG", -1) == rank)
 		hang();
@@ -339,14 +422,13 @@ int ncclCommInitRankConfig(struct comm **out, int ranks, struct id id, int rank,
 		c++;
 	if (c - comms >= number("FAKE_NCCL_COMMS", MAX_COMMS))
 		return 1;
-	*c = (struct comm){.magic = MAGIC, .rank = rank, .dev = (int)(current - CTX_MAGIC), .fd = meet(&id, rank)};
+	*c = (struct comm){.magic = MAGIC, .rank = rank, .ranks = ranks, .dev = (int)(current - CTX_MAGIC)};
 	c->ctas = f->max == INT_MIN ? 0 : f->max;
-	int theirs = -1;
-	if (c->fd < 0 || write(c->fd, &c->dev, sizeof c->dev) < 0 ||
-	    recv(c->fd, &theirs, sizeof theirs, MSG_WAITALL) < 0)
+	if (meet(c, &id))
 		return 2;
-	if (theirs == c->dev || getenv("FAKE_NCCL_SAME_GPU"))
-		return 5;
+	int rc = compare_devices(c);
+	if (rc)
+		return rc;
 	note("rank %d init %d %d nvls %s\n", rank, f->min == INT_MIN ? 0 : f->min, f->max == INT_MIN ? 0 : f->max,
 	     getenv("NCCL_NVLS_ENABLE"));
 	c->used = 1;
@@ -355,14 +437,23 @@ int ncclCommInitRankConfig(struct comm **out, int ranks, struct id id, int rank,
 }
 
 static int gone(struct comm *c) {
-	while (c->pending) {
-		struct group *g = c->pending;
-		c->pending = g->next;
-		free(g);
-	}
-	close(c->fd);
+	for (int r = 0; r < c->ranks; r++)
+		if (r != c->rank)
+			close(c->fd[r]);
 	c->used = c->magic = 0;
 	return 0;
+}
+
+/* Ends what is under way. The real one waits for streams that are held, without end. */
+static void end_all(struct comm *c) {
+	while (c->pending) {
+		advance(c->pending->stream);
+		if (!atomic_load(&c->pending->place->reached)) {
+			note("rank %d hangs in abort behind a held stream\n", c->rank);
+			hang();
+		}
+		first_done(c);
+	}
 }
 
 /* The real one waits for recorded windows without end. */
@@ -382,6 +473,7 @@ int ncclCommAbort(struct comm *c) {
 	note("rank %d abort\n", c->rank);
 	if (getenv("FAKE_NCCL_ABORT_HANG"))
 		hang();
+	end_all(c);
 	return gone(c);
 }
 
@@ -408,7 +500,9 @@ int ncclGroupEnd(void) {
 			note("rank %d goes on after a capture\n", g->comm->rank);
 		if (g->comm->captured)
 			g->comm->captured = 2;
-		int rc = submit_group(g);
+		int rc = submit_group(g, g->stream);
+		if (!rc && is_bytes("FAKE_NCCL_FAIL_END_BYTES", g->calls[0].n))
+			rc = 3;
 		free(g);
 		return rc ? rc : failing(__func__);
 	}
@@ -419,7 +513,7 @@ int ncclGroupEnd(void) {
 }
 
 static int add(int sends, void *p, size_t n, int type, int peer, struct comm *c, struct stream *s) {
-	if (c->magic != MAGIC || type != 1 || peer != 1 - c->rank || !s)
+	if (c->magic != MAGIC || type != 1 || peer < 0 || peer >= c->ranks || peer == c->rank || !s)
 		return 4;
 	if ((int)(current - CTX_MAGIC) != c->dev)
 		return 5;
@@ -431,7 +525,8 @@ static int add(int sends, void *p, size_t n, int type, int peer, struct comm *c,
 	}
 	if (open_group->n == MAX_CALLS)
 		return 3;
-	open_group->calls[open_group->n++] = (struct call){.sends = sends, .p = p, .n = n, .length = sends ? n : 0};
+	open_group->calls[open_group->n++] =
+		(struct call){.sends = sends, .peer = peer, .p = p, .n = n, .length = sends ? n : 0};
 	return ncclGroupEnd();
 }
 
