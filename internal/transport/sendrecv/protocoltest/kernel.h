@@ -1,0 +1,169 @@
+/*
+ * kernel.h: what a kernel does around the protocols, in miniature: its threads and their roles, the counters that it
+ * keeps from message to message, a window that a resident kernel works through.
+ *
+ * The includer has included plan.h, zz_sendrecv.h and zz_protocol.h, and defines the functions that are
+ * declared here.
+ */
+#ifndef P2P_PROTOCOLTEST_KERNEL_H
+#define P2P_PROTOCOLTEST_KERNEL_H
+
+/* Which part of which rank a thread is. */
+struct pt_part {
+	uint32_t rank, block, role, thread; /* role: 0 sends, 1 receives */
+};
+
+/* Where a rank's memory is. */
+struct pt_where {
+	struct sr_words *words;
+	struct sr_count *count;
+	struct sr_state *state;
+	sr_u8 *src, *dst, *staging, *lines;
+};
+
+static const struct pt_work *pt_work_of(void);
+static struct pt_where pt_where(uint32_t rank);
+static struct sr_group pt_group(const struct pt_part *p);
+/* All threads of the block come here, those of either role. */
+static void pt_meet_block(const struct pt_part *p);
+/* All threads of the rank do, and the last one lets the host have a say. */
+static void pt_meet_rank(const struct pt_part *p);
+/* Before something that other blocks can see, or may have done, without one of the protocol's primitives. */
+static void pt_before(void);
+/* Where the thread keeps its counters; NULL: nowhere. */
+static void pt_keeps(const struct sr_count *c);
+static void pt_gave_up(uint32_t rank);
+/* Whether a wait of the rank was given up before the host last had a say. */
+static int pt_ended(uint32_t rank);
+
+static struct pt_part pt_part_of(uint32_t index) {
+	const struct pt_work *w = pt_work_of();
+	const uint32_t n = w->plan->threads, pair = index / n / 2;
+	return (struct pt_part){pair / w->blocks, pair % w->blocks, index / n % 2, index % n};
+}
+
+/* Whether the host has a say after message l: a resident kernel passes a window in between. */
+static int pt_pause(uint32_t l) {
+	const struct pt_work *w = pt_work_of();
+	return !w->plan->resident || l + 1 == w->launches || w->launch[l + 1].slot == 0;
+}
+
+static struct sr_args pt_args(uint32_t rank, const struct pt_launch *m, uint64_t spacing) {
+	const struct pt_where own = pt_where(rank), peer = pt_where(1 - rank);
+	const struct pt_side *s = &m->side[rank];
+	const uint64_t at = pt_work_of()->plan->resident ? 0 : m->slot * spacing;
+	return (struct sr_args){
+		.src = own.src + at,
+		.dst = own.dst + at,
+		.bytes = m->bytes,
+		.peer_dst = peer.dst + at,
+		.peer_staging = peer.staging,
+		.staging = own.staging,
+		.peer_lines = peer.lines,
+		.lines = own.lines,
+		.in = own.words,
+		.out = own.words,
+		.peer_in = peer.words,
+		.peer_out = peer.words,
+		.count = own.count,
+		.state = own.state,
+		.timeout_ns = pt_work_of()->plan->timeout_ns,
+		.stride = m->stride,
+		.stages = m->stages,
+		.roles = s->roles,
+		.order = s->order,
+		.drain = s->drain,
+		.grant = s->grant,
+	};
+}
+
+/* The roles that a thread plays: its own, but of lines the threads of the first role play both. */
+static uint32_t pt_roles(const struct pt_part *p, const struct pt_launch *m) {
+	const uint32_t roles = p->block < m->ctas ? m->side[p->rank].roles : 0;
+	if (m->variant == PT_LL)
+		return p->role == 0 ? roles : 0;
+	return roles & (p->role == 0 ? SR_SEND : SR_RECEIVE);
+}
+
+typedef int (*pt_protocol)(const struct sr_args *, struct sr_group *, struct sr_count *, sr_u32, sr_u32);
+
+static int pt_play_lines(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a,
+			 struct sr_count *c) {
+	const uint32_t roles = pt_roles(p, m), answers = a->order == SR_RECEIVE_FIRST;
+	struct sr_group g = pt_group(p);
+	const sr_u64 first = roles & SR_SEND ? sr_first_of_ll(a, &g, c, p->block, m->ctas) : 0;
+	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, m->ctas))
+		return 0;
+	if ((roles & SR_SEND) && !sr_send_ll(a, &g, c, p->block, m->ctas, first))
+		return 0;
+	return answers || !(roles & SR_RECEIVE) || sr_receive_ll(a, &g, c, p->block, m->ctas);
+}
+
+/* A thread's part of a message. Returns 0 if a wait was given up. */
+static int pt_play(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a, struct sr_count *c) {
+	static const pt_protocol send[] = {sr_send_staged, sr_send_put};
+	static const pt_protocol receive[] = {sr_receive_staged, sr_receive_put};
+	const uint32_t roles = pt_roles(p, m);
+	struct sr_group g = pt_group(p);
+	uint32_t phase = a->order == SR_RECEIVE_FIRST ? SR_RECEIVE : SR_SEND;
+	int ok = 1;
+	if (m->variant == PT_LL)
+		return pt_play_lines(p, m, a, c);
+	if (a->drain)
+		pt_before();
+	for (uint32_t i = 0; i < 2; i++, phase ^= SR_SEND | SR_RECEIVE) {
+		if (ok && (roles & phase))
+			ok = (phase == SR_SEND ? send : receive)[m->variant](a, &g, c, p->block, m->ctas);
+		if (a->order != SR_TOGETHER)
+			pt_meet_block(p);
+	}
+	return ok;
+}
+
+/* Each role has counters of its own. */
+static void pt_keep(const struct pt_part *p, const struct sr_count *c, uint32_t roles) {
+	struct sr_count *to = &pt_where(p->rank).count[p->block];
+	if (p->thread != 0 || roles == 0)
+		return;
+	pt_before();
+	if (roles & SR_SEND) {
+		to->sent = c->sent;
+		to->head = c->head;
+		to->ll_sent = c->ll_sent;
+		to->ll_head = c->ll_head;
+	}
+	if (roles & SR_RECEIVE) {
+		to->received = c->received;
+		to->ll_received = c->ll_received;
+	}
+}
+
+/* One thread, through all messages. */
+static void pt_follow(const struct pt_part *p, uint64_t spacing) {
+	const struct pt_work *w = pt_work_of();
+	const int resident = (int)w->plan->resident;
+	const struct sr_count *kept = &pt_where(p->rank).count[p->block];
+	struct sr_count c = *kept;
+	uint32_t roles = 0;
+	pt_keeps(&c);
+	for (uint32_t l = 0; l < w->launches; l++) {
+		const struct pt_launch *m = &w->launch[l];
+		const struct sr_args a = pt_args(p->rank, m, spacing);
+		if (resident) {
+			c.offset = m->slot * spacing;
+		} else {
+			c = *kept;
+			roles = 0;
+		}
+		roles |= pt_roles(p, m);
+		if (p->block < m->ctas && !pt_ended(p->rank) && !pt_play(p, m, &a, &c))
+			pt_gave_up(p->rank);
+		if (!resident || l + 1 == w->launches)
+			pt_keep(p, &c, roles);
+		if (pt_pause(l))
+			pt_meet_rank(p);
+	}
+	pt_keeps(NULL);
+}
+
+#endif

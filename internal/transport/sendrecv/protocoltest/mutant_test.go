@@ -1,0 +1,314 @@
+package protocoltest_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pt "github.com/p2pbench/p2pbench/internal/transport/sendrecv/protocoltest"
+)
+
+// A mutant is the protocol with a fault, and a plan under which some schedule shows it.
+type mutant struct {
+	name     string
+	old, new string // in protocol.h
+	found    string // by this plan of the cases, …
+	as       string // … with this in what it says
+}
+
+var mutants = []mutant{
+	// Staged.
+	{
+		"no drain", "if (a->drain == 0)\n\t\treturn 1;", "return 1;",
+		"change/stride one way", "lost",
+	},
+	{
+		"drain forgets the last block", "ok && b < a->drain", "ok && b + 1 < a->drain",
+		"change/stride and fewer blocks", "",
+	},
+	{
+		"drain lets one step be", "a->count[b].sent)", "a->count[b].sent - 1)",
+		"change/stages", "",
+	},
+	{
+		"credit one too many", "step + 1 - a->stages", "step - a->stages",
+		"staged/2 stages 3 steps", "lost",
+	},
+	{
+		"credit one too few", "return step < a->stages ? 0 : step + 1 - a->stages", "return step < a->stages ? 0 : step + 2 - a->stages",
+		"staged/1 stages 2 steps", "deadlock",
+	},
+	{
+		"no wait for room", "if (g->rank == 0 && *seen < want) {", "if (0) {",
+		"staged/1 stages 2 steps", "lost",
+	},
+	{
+		"room seen that is not there", "*seen = want;", "*seen = want + 1;",
+		"staged/2 stages 3 steps", "",
+	},
+	{
+		"other threads do not wait for room", "*seen = want;\n\t}\n\treturn sr_vote(g, ok);", "*seen = want;\n\t}\n\treturn ok;",
+		"staged/two threads", "",
+	},
+	{
+		"other threads do not wait for a step", "ok = sr_poll(a, role, block, word, want);\n\treturn sr_vote(g, ok);",
+		"ok = sr_poll(a, role, block, word, want);\n\treturn ok;",
+		"staged/two threads", "",
+	},
+	{
+		"tail before the barrier", "SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {\n\tsr_sync(g);",
+		"SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {",
+		"staged/two threads", "",
+	},
+	{
+		"head before the barrier", "SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {\n\tsr_sync(g);",
+		"SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {",
+		"staged/two threads", "",
+	},
+	{
+		"tail without a release", "sr_publish(g, &a->peer_in->tail[block].value, step + 1);",
+		"sr_publish_taken(g, &a->peer_in->tail[block].value, step + 1);",
+		"staged/1 stages 1 steps", "race",
+	},
+	{
+		"tail before the copy",
+		"sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + c->offset + s.from + at, n);\n\t\tsr_publish(g, &a->peer_in->tail[block].value, step + 1);",
+		"sr_publish(g, &a->peer_in->tail[block].value, step + 1);\n\t\tsr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + c->offset + s.from + at, n);",
+		"staged/1 stages 1 steps", "",
+	},
+	{
+		"head before the copy",
+		"sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);\n\t\tsr_publish_taken(g, &a->peer_out->head[block].value, step + 1);",
+		"sr_publish_taken(g, &a->peer_out->head[block].value, step + 1);\n\t\tsr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);",
+		"staged/1 stages 2 steps", "",
+	},
+	{
+		"takes a step that has not come", "&a->in->tail[block].value, step + 1)", "&a->in->tail[block].value, step)",
+		"staged/2 stages 2 steps", "",
+	},
+	{
+		"looks at tail and does not wait", "if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
+		"if (sr_peek(&a->in->tail[block].value) < step + 1 &&\n\t\t    !sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
+		"staged/2 stages 2 steps", "race",
+	},
+	{
+		"all steps in one slot", "step % a->stages) * a->stride", "0) * a->stride",
+		"staged/2 stages 2 steps", "",
+	},
+	{
+		"slots of blocks overlap", "((sr_u64)block * a->stages + step", "((sr_u64)block + step",
+		"staged/two blocks", "",
+	},
+	{
+		"slot of the wrong stage", "return ((sr_u64)block * a->stages + step % a->stages)", "return ((sr_u64)block * a->stages + step % (a->stages + 1))",
+		"staged/two blocks", "",
+	},
+	{
+		"32 bits of a step", "sr_u64 step = c->sent;", "sr_u64 step = (sr_u32)c->sent;",
+		"staged/beyond 32 bits", "",
+	},
+	{
+		"steps are not kept", "c->received = step;", "",
+		"staged/1 stages 1 steps", "",
+	},
+	{
+		"shares overlap", "s.from = each * block < bytes ? each * block", "s.from = each * block < bytes ? (each - SR_GRAIN) * block",
+		"staged/two blocks", "",
+	},
+	{
+		"last share too long", "s.bytes = bytes - s.from < each ? bytes - s.from : each;", "s.bytes = s.from < bytes ? each : 0;",
+		"staged/odd end", "",
+	},
+
+	// Put.
+	{
+		"put without a grant", "&a->out->head[block].value, message, &c->head)", "&a->out->head[block].value, message - 1, &c->head)",
+		"put/one by one", "",
+	},
+	{
+		"grant one too many", "message - 1 + a->grant", "message + a->grant",
+		"put/one by one", "",
+	},
+	{
+		"grant one too few", "message - 1 + a->grant", "message - 2 + a->grant",
+		"put/window", "",
+	},
+	{
+		"every message of a window grants", "if (a->grant && sr_first(c) && g->rank == 0)", "if (a->grant && g->rank == 0)",
+		"put/resident", "",
+	},
+	{
+		"put not waited for", "&a->in->tail[block].value, message)", "&a->in->tail[block].value, message - 1)",
+		"put/one by one", "",
+	},
+	{
+		"put counts a message without a share", "const sr_u64 message = c->sent + 1;\n\tif (s.bytes == 0)\n\t\treturn 1;", "const sr_u64 message = c->sent + 1;",
+		"put/blocks without a share", "deadlock",
+	},
+	{
+		"put before the barrier", "sr_publish(g, &a->peer_in->tail[block].value, message);",
+		"if (g->rank == 0)\n\t\tsr_store(&a->peer_in->tail[block].value, message);",
+		"put/two threads", "",
+	},
+
+	// Lines.
+	{
+		"ll credit one too many", "message + 1 - SR_LL_SLOTS", "message - SR_LL_SLOTS",
+		"ll/more than slots", "lost",
+	},
+	{
+		"ll credit that does not come", "message + 1 - SR_LL_SLOTS", "message + 3 - SR_LL_SLOTS",
+		"ll/both ways", "deadlock",
+	},
+	{
+		"ll one slot", "message % SR_LL_SLOTS * SR_LL_CTAS", "0",
+		"ll/more than slots", "",
+	},
+	{
+		"ll blocks share lines", "SR_LL_CTAS + block) * (SR_LL_BYTES / 8)", "SR_LL_CTAS + block)",
+		"ll/two blocks", "",
+	},
+	{
+		"flag that becomes 0", "return (sr_u32)(message % 0xffffffffu) + 1;", "return (sr_u32)message + 1;",
+		"ll/flag wraps", "",
+	},
+	{
+		"flag of the slot", "return (sr_u32)(message % 0xffffffffu) + 1;", "return (sr_u32)(message % SR_LL_SLOTS) + 1;",
+		"ll/more than slots", "",
+	},
+	{
+		"ll lines are not given back", "if (g->rank == 0)\n\t\tsr_taken(&a->peer_out->ll_head[block].value, message + 1);", "",
+		"ll/more than slots", "deadlock",
+	},
+	{
+		"ll taken before the barrier", "c->ll_room = (sr_u64)sr_vote(g, ok && (g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)));\n" +
+			"\tif (!c->ll_room && !sr_vote(g, ok))\n\t\treturn 0;", "",
+		"ll/two threads", "",
+	},
+	{
+		"ll room that nobody looked for", "g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)", "1",
+		"ll/resident both ways", "race",
+	},
+	{
+		"ll room that is kept", "c->ll_room = 0;", "",
+		"ll/resident, then one way", "",
+	},
+	{
+		"ll word of the first line only", "i += g->size) {\n\t\tsr_u64 data;", "i += 2 * g->size) {\n\t\tsr_u64 data;",
+		"ll/sizes", "",
+	},
+}
+
+// Faults of the primitives: explore.c knows them by number.
+var flaws = []struct {
+	name   string
+	number int
+	found  string
+}{
+	{"one half of a line is not looked at", 1, "ll/more than slots"},
+	{"a store releases nothing", 2, "staged/1 stages 1 steps"},
+	{"a barrier that holds nobody", 3, "staged/two threads"},
+}
+
+// build makes a library of the explorer with a protocol.
+func build(t *testing.T, protocol string, flags ...string) *pt.Explorer {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"explore.c", "kernel.h", "memory.h", "plan.h", "schedule.h", "zz_sendrecv.h"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(source(t, name)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "zz_protocol.h"), []byte(protocol), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(dir, "explore.so")
+	args := append([]string{"-std=gnu11", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-o", library, filepath.Join(dir, "explore.c")}, flags...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	e, err := pt.Load(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func source(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func planOf(t *testing.T, name string) pt.Plan {
+	t.Helper()
+	group, name, _ := strings.Cut(name, "/")
+	for _, c := range cases()[group] {
+		if c.name == name {
+			return c.plan
+		}
+	}
+	t.Fatalf("no plan %s/%s", group, name)
+	return pt.Plan{}
+}
+
+// TestMutants shows that the plans of TestEverySchedule would fail if the protocol were wrong.
+func TestMutants(t *testing.T) {
+	protocol := source(t, "zz_protocol.h")
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			if n := strings.Count(protocol, m.old); n != 1 {
+				t.Fatalf("%q is in protocol.h %d times, not once: what is the mutant now?", m.old, n)
+			}
+			e := build(t, strings.Replace(protocol, m.old, m.new, 1))
+			r := e.Explore(planOf(t, m.found))
+			if r.Failed == "" || !strings.Contains(r.Failed, m.as) {
+				t.Errorf("%s: found %q, want %q in it, after %d schedules\n%s", m.found, r.Failed, m.as, r.Executions, r.Trace)
+			}
+			t.Logf("after %d schedules: %s", r.Executions, r.Failed)
+		})
+	}
+}
+
+func TestFlaws(t *testing.T) {
+	for _, f := range flaws {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			r := build(t, source(t, "zz_protocol.h"), fmt.Sprintf("-DPT_FLAW=%d", f.number)).Explore(planOf(t, f.found))
+			if r.Failed == "" {
+				t.Errorf("%s: nothing found in %d schedules", f.found, r.Executions)
+			}
+			t.Logf("after %d schedules: %s", r.Executions, r.Failed)
+		})
+	}
+}
+
+// TestPeeksAreKept holds what the explorer takes for granted when it tells states from each other: what a thread saw
+// without waiting for it is in its counters, and nowhere else.
+func TestPeeksAreKept(t *testing.T) {
+	kept := 0
+	for line := range strings.Lines(source(t, "zz_protocol.h")) {
+		if strings.HasPrefix(line, " *") || !strings.Contains(line, "sr_peek(") && !strings.Contains(line, "sr_load(") {
+			continue
+		}
+		if !strings.HasPrefix(strings.TrimSpace(line), "c->") || strings.Contains(line, "sr_load(") {
+			t.Errorf("protocol.h: %q: the explorer does not know of that value", strings.TrimSpace(line))
+		}
+		kept++
+	}
+	if kept == 0 {
+		t.Error("no sr_peek found")
+	}
+}

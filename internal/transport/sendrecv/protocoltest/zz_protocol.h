@@ -1,0 +1,275 @@
+/* Code generated from internal/gpu/abi/protocol.h by scripts/sync-headers. DO NOT EDIT. */
+/*
+ * protocol.h: how two ranks pass a message from kernel to kernel: staged, put and ll. It is C and CUDA C++ at once, so
+ * that the GPUs' kernels and their double on a host run the same lines.
+ *
+ * The includer defines before, all static and inline:
+ *
+ *	SR_FN                       what stands before a function
+ *	struct sr_group             the threads of a block that play a role together: `rank`, `size`, what else it likes
+ *	sr_sync(g)                  barrier of a group
+ *	sr_vote(g, ok)              barrier of a group; true if all its threads say yes
+ *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
+ *	sr_peek(word)               reads one and promises nothing about what was written before it
+ *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
+ *	sr_taken(word, value)       the same where the group only read what the peer may now overwrite: what was read is
+ *	                            there, so that nothing needs to be flushed first
+ *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
+ *	sr_poll(a, role, block, word, want)
+ *	                            waits until *word >= want; false if it was given up, which it noted in a->state
+ *	sr_put_line(line, data, flag), sr_get_line(a, block, line, flag, &data)
+ *	                            8 bytes of payload with a flag in each half; get waits, false if it was given up
+ */
+#ifndef P2P_SENDRECV_PROTOCOL_H
+#define P2P_SENDRECV_PROTOCOL_H
+
+/*
+ * Every thread has a copy of its block's counters, `c` below, read when the kernel begins; thread 0 writes it back when
+ * the kernel ends. A resident kernel moves c->offset through the messages of a window.
+ */
+
+/* A block's part of a message. */
+struct sr_share {
+	sr_u64 from, bytes;
+};
+
+/* How many pieces of `size` bytes, a multiple of SR_GRAIN, a message is. Both are below 2 TiB. */
+SR_FN sr_u32 sr_pieces(sr_u64 bytes, sr_u64 size) {
+	const sr_u32 grains = (sr_u32)((bytes + SR_GRAIN - 1) / SR_GRAIN), each = (sr_u32)(size / SR_GRAIN);
+	return (grains + each - 1) / each;
+}
+
+SR_FN struct sr_share sr_share_of(sr_u64 bytes, sr_u32 block, sr_u32 blocks) {
+	const sr_u64 each = (sr_u64)sr_pieces(bytes, (sr_u64)SR_GRAIN * blocks) * SR_GRAIN;
+	struct sr_share s;
+	s.from = each * block < bytes ? each * block : bytes;
+	s.bytes = bytes - s.from < each ? bytes - s.from : each;
+	return s;
+}
+
+/* Waits for a word together. */
+SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_u32 block, const sr_u64 *word,
+		   sr_u64 want) {
+	int ok = 1;
+	if (g->rank == 0)
+		ok = sr_poll(a, role, block, word, want);
+	return sr_vote(g, ok);
+}
+
+/* The same for a word that was looked at before: *seen is what thread 0 saw. Mostly it need not look again. */
+SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
+			sr_u64 *seen) {
+	int ok = 1;
+	if (g->rank == 0 && *seen < want) {
+		ok = sr_poll(a, SR_SEND, block, word, want);
+		*seen = want;
+	}
+	return sr_vote(g, ok);
+}
+
+/* Whether this is the first message since the host last had a say. */
+SR_FN int sr_first(const struct sr_count *c) { return c->offset == 0; }
+
+/* Says to the peer what all threads of the group have finished. */
+SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
+	sr_sync(g);
+	if (g->rank == 0)
+		sr_store(word, value);
+}
+
+/* The same for what the group has read. */
+SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
+	sr_sync(g);
+	if (g->rank == 0)
+		sr_taken(word, value);
+}
+
+/* ---- staged ----------------------------------------------------------------------------------------------------- */
+
+/* Where step `step` of a block lies in a staging area. */
+SR_FN sr_u64 sr_slot(const struct sr_args *a, sr_u32 block, sr_u64 step) {
+	return ((sr_u64)block * a->stages + step % a->stages) * a->stride;
+}
+
+/* What head must be before step `step` may be written: the step that lay there was taken. */
+SR_FN sr_u64 sr_room(const struct sr_args *a, sr_u64 step) { return step < a->stages ? 0 : step + 1 - a->stages; }
+
+/*
+ * Waits until the peer has taken everything that blocks below a->drain have sent. head guards the slots of its own
+ * block only: where stride, stages or the number of blocks change, a slot is another block's from now on.
+ */
+SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
+	int ok = 1;
+	if (a->drain == 0)
+		return 1;
+	if (g->rank == 0)
+		for (sr_u32 b = 0; ok && b < a->drain; b++)
+			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, a->count[b].sent);
+	return sr_vote(g, ok);
+}
+
+SR_FN int sr_send_staged(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 *const head = &a->out->head[block].value;
+	sr_u64 step = c->sent;
+	if (sr_first(c) && !sr_drained(a, g))
+		return 0;
+	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
+		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
+		if (!sr_await_room(a, g, block, head, sr_room(a, step), &c->head))
+			return 0;
+		sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + c->offset + s.from + at, n);
+		sr_publish(g, &a->peer_in->tail[block].value, step + 1);
+	}
+	c->sent = step;
+	if (g->rank == 0)
+		c->head = sr_peek(head);
+	return 1;
+}
+
+SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+			    sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	sr_u64 step = c->received;
+	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
+		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
+		if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))
+			return 0;
+		sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);
+		sr_publish_taken(g, &a->peer_out->head[block].value, step + 1);
+	}
+	c->received = step;
+	return 1;
+}
+
+/* ---- put -------------------------------------------------------------------------------------------------------- */
+
+/* A message may be written once the receiver waits for it: head counts those. */
+SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->sent + 1;
+	if (s.bytes == 0)
+		return 1;
+	if (!sr_await_room(a, g, block, &a->out->head[block].value, message, &c->head))
+		return 0;
+	sr_copy(g, a->peer_dst + c->offset + s.from, a->src + c->offset + s.from, s.bytes);
+	sr_publish(g, &a->peer_in->tail[block].value, message);
+	c->sent = message;
+	if (g->rank == 0)
+		c->head = sr_peek(&a->out->head[block].value);
+	return 1;
+}
+
+SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->received + 1;
+	if (s.bytes == 0)
+		return 1;
+	if (a->grant && sr_first(c) && g->rank == 0)
+		sr_store(&a->peer_out->head[block].value, message - 1 + a->grant);
+	if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, message))
+		return 0;
+	c->received = message;
+	return 1;
+}
+
+/* ---- ll --------------------------------------------------------------------------------------------------------- */
+
+/* The flag of a message: never 0, which unused memory holds. */
+SR_FN sr_u32 sr_flag(sr_u64 message) { return (sr_u32)(message % 0xffffffffu) + 1; }
+
+SR_FN sr_u64 sr_first_line(sr_u32 block, sr_u64 message) {
+	return (message % SR_LL_SLOTS * SR_LL_CTAS + block) * (SR_LL_BYTES / 8);
+}
+
+/* What ll_head must be before a message may be written: the one that lay there was taken. */
+SR_FN sr_u64 sr_ll_room(sr_u64 message) { return message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS; }
+
+/* The 8 bytes from p on, of which only the first n count. */
+SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u64 n) {
+	sr_u64 v = 0;
+	if (n >= 8 && (sr_u64)p % 8 == 0)
+		return *(const volatile sr_u64 *)p;
+	for (sr_u32 i = 0; i < 8 && i < n; i++)
+		v |= (sr_u64)(*(const volatile sr_u8 *)(p + i)) << (8 * i);
+	return v;
+}
+
+SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u64 n) {
+	if (n >= 8 && (sr_u64)p % 8 == 0) {
+		*(volatile sr_u64 *)p = v;
+		return;
+	}
+	for (sr_u32 i = 0; i < 8 && i < n; i++)
+		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
+}
+
+/* The first 8 bytes that this thread sends, which it can read before it waits for anything. */
+SR_FN sr_u64 sr_first_of_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c, sr_u32 block,
+			    sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 at = 8 * (sr_u64)g->rank;
+	return at < s.bytes ? sr_gather(a->src + c->offset + s.from + at, s.bytes - at) : 0;
+}
+
+/* `first` is what sr_first_of_ll gave. */
+SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks,
+		     sr_u64 first) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->ll_sent;
+	sr_u8 *const lines = a->peer_lines + 16 * sr_first_line(block, message);
+	if (s.bytes == 0)
+		return 1;
+	if (!c->ll_room && !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(message), &c->ll_head))
+		return 0;
+	c->ll_room = 0;
+	if (8 * (sr_u64)g->rank < s.bytes)
+		sr_put_line(lines + 16 * g->rank, first, sr_flag(message));
+	for (sr_u64 i = g->rank + g->size; 8 * i < s.bytes; i += g->size)
+		sr_put_line(lines + 16 * i, sr_gather(a->src + c->offset + s.from + 8 * i, s.bytes - 8 * i),
+			    sr_flag(message));
+	c->ll_sent = message + 1;
+	if (g->rank == 0)
+		c->ll_head = sr_peek(&a->out->ll_head[block].value);
+	return 1;
+}
+
+SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 message = c->ll_received;
+	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, message);
+	if (s.bytes == 0)
+		return 1;
+	int ok = 1;
+	for (sr_u64 i = g->rank; ok && 8 * i < s.bytes; i += g->size) {
+		sr_u64 data;
+		ok = sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data);
+		if (ok)
+			sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
+	}
+	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
+	c->ll_room = (sr_u64)sr_vote(g, ok && (g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)));
+	if (!c->ll_room && !sr_vote(g, ok))
+		return 0;
+	if (g->rank == 0)
+		sr_taken(&a->peer_out->ll_head[block].value, message + 1);
+	c->ll_received = message + 1;
+	return 1;
+}
+
+/* ---- ws -----------------------------------------------------------------------------------------------------------
+ */
+
+/* Small messages go in lines: a step through the staging area waits for its bytes before it says that they are there.
+ */
+SR_FN int sr_send_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	if (a->in_lines)
+		return sr_send_ll(a, g, c, block, blocks, sr_first_of_ll(a, g, c, block, blocks));
+	return sr_send_staged(a, g, c, block, blocks);
+}
+
+SR_FN int sr_receive_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return a->in_lines ? sr_receive_ll(a, g, c, block, blocks) : sr_receive_staged(a, g, c, block, blocks);
+}
+
+#endif
