@@ -203,6 +203,13 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 	return nil
 }
 
+func flag(on bool) C.uint32_t {
+	if on {
+		return 1
+	}
+	return 0
+}
+
 func (ep *endpoint) setEnd() {
 	ranks, rank := len(ep.env.Devices), ep.env.Rank
 	ep.end = (*C.struct_nccl_end)(C.calloc(1, C.sizeof_struct_nccl_end))
@@ -210,7 +217,7 @@ func (ep *endpoint) setEnd() {
 		engine: ep.table(),
 		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
 		source: ep.source, inbox: ep.inbox, bytes: C.size_t(ep.bytes),
-		rank: C.uint32_t(rank), ranks: C.uint32_t(ranks),
+		rank: C.uint32_t(rank), ranks: C.uint32_t(ranks), per_message: flag(ep.o.PerMessage),
 		next: C.uint32_t((rank + 1) % ranks), previous: C.uint32_t((rank + ranks - 1) % ranks),
 	}
 	if ep.link != nil {
@@ -276,6 +283,10 @@ func (ep *endpoint) describe() {
 	ep.path.Knobs["timing"] = ep.o.Timing
 	if ep.o.Ring {
 		ep.path.Knobs["ring"] = "true"
+	}
+	ep.path.Knobs["group"] = "window"
+	if ep.o.PerMessage {
+		ep.path.Knobs["group"] = "message"
 	}
 	ep.path.Knobs["register"] = strconv.FormatBool(ep.o.Register)
 	if ep.o.Graph {

@@ -98,7 +98,8 @@ static int add_node(struct nccl_launch *l, void *node, struct p2p_error *e) {
 	if (rc)
 		return rc;
 	l->kernels++;
-	l->ctas += (uint64_t)k.grid[0] * k.grid[1] * k.grid[2];
+	uint64_t ctas = (uint64_t)k.grid[0] * k.grid[1] * k.grid[2];
+	l->ctas = ctas > l->ctas ? ctas : l->ctas;
 	add_name(l, &k);
 	return P2P_OK;
 }

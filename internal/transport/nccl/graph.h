@@ -74,7 +74,7 @@ static inline int graph_ok(struct p2p_error *e, const char *what, int native) {
 
 /* The kernels that one window launches on this rank, as the driver tells. */
 struct nccl_launch {
-	uint64_t ctas; /* thread blocks of them all */
+	uint64_t ctas; /* thread blocks of the largest: they run one after the other */
 	uint32_t kernels;
 	uint32_t known; /* 0: text says why not */
 	/* Their names as the linker has them, each once, a line each; nothing where the driver does not tell. */

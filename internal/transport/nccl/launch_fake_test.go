@@ -27,13 +27,13 @@ const sendRecv = "nccl 2.28.9 ncclDevKernel_SendRecv"
 // The fake launches 2 blocks for short messages and 16 for long ones, or what it was bound to; a pingpong is two
 // kernels, a window one.
 var allLaunches = []launches{
-	{name: "its choice", ctas: [4]int{2, 16, 4, 16}, engine: sendRecv},
-	{name: "bound", o: nccl.Options{CTAs: 4}, ctas: [4]int{4, 4, 8, 4}, engine: sendRecv},
-	{name: "graphs", o: nccl.Options{Graph: true, CTAs: 8}, ctas: [4]int{8, 8, 16, 8}, engine: sendRecv},
-	{name: "batches with graphs", graph: true, ctas: [4]int{2, 16, 4, 16}, engine: sendRecv},
-	{name: "by kernel", fake: fake{env: []string{"FAKE_NCCL_BY_KERNEL=1"}}, ctas: [4]int{2, 16, 4, 16}, engine: sendRecv},
+	{name: "its choice", ctas: [4]int{2, 16, 2, 16}, engine: sendRecv},
+	{name: "bound", o: nccl.Options{CTAs: 4}, ctas: [4]int{4, 4, 4, 4}, engine: sendRecv},
+	{name: "graphs", o: nccl.Options{Graph: true, CTAs: 8}, ctas: [4]int{8, 8, 8, 8}, engine: sendRecv},
+	{name: "batches with graphs", graph: true, ctas: [4]int{2, 16, 2, 16}, engine: sendRecv},
+	{name: "by kernel", fake: fake{env: []string{"FAKE_NCCL_BY_KERNEL=1"}}, ctas: [4]int{2, 16, 2, 16}, engine: sendRecv},
 	{
-		name: "driver before 12.3", fake: fake{flags: []string{"-DOMIT_NAMES"}}, ctas: [4]int{2, 16, 4, 16},
+		name: "driver before 12.3", fake: fake{flags: []string{"-DOMIT_NAMES"}}, ctas: [4]int{2, 16, 2, 16},
 		engine: "nccl 2.28.9",
 	},
 	{

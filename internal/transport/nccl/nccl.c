@@ -162,21 +162,30 @@ struct run {
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
 };
 
-/* Starts a window, in one group if it is more than one call. */
-static int post(struct run *x, int what) {
+/* Starts `count` messages from `first` on, in one group if they are more than one call. */
+static int post_group(struct run *x, int what, uint32_t first, uint32_t count) {
 	const struct p2p_batch *b = x->l.b;
 	struct nccl_end *end = x->end;
-	int grouped = b->window > 1 || what == (SEND | RECEIVE), rc = P2P_OK;
+	int grouped = count > 1 || what == (SEND | RECEIVE), rc = P2P_OK;
 	if (grouped && (rc = nccl_ok(x->l.e, x->comm, "ncclGroupStart", ncclGroupStart())))
 		return rc;
-	uint64_t at = b->offset;
-	for (uint32_t w = 0; w < b->window && rc == P2P_OK; w++, at += b->stride) {
+	uint64_t at = b->offset + first * b->stride;
+	for (uint32_t w = 0; w < count && rc == P2P_OK; w++, at += b->stride) {
 		if (what & SEND)
 			rc = send_n(end, x->comm, end->source + at, b->size, x->l.e);
 		if ((what & RECEIVE) && rc == P2P_OK)
 			rc = receive_n(end, x->comm, end->inbox + at, b->size, x->l.e);
 	}
 	return grouped ? close_group(x->comm, rc, x->l.e) : rc;
+}
+
+/* Starts a window. */
+static int post(struct run *x, int what) {
+	const uint32_t window = x->l.b->window, each = x->end->per_message ? 1 : window;
+	int rc = P2P_OK;
+	for (uint32_t w = 0; w < window && rc == P2P_OK; w += each)
+		rc = post_group(x, what, w, each);
+	return rc;
 }
 
 /* This rank's part of one operation, in the order of the stream. */

@@ -34,7 +34,7 @@
 //
 // In a batch with graphs, or with the option Graph, a window is captured once and launched as one CUDA graph.
 //
-// The counter nccl_ctas tells how many thread blocks the kernels of one window have on this rank, read from a capture of
+// The counter nccl_ctas tells how many thread blocks the largest kernel of a window has on this rank, read from a capture of
 // the window. Of a batch with graphs that is the graph that runs. Otherwise it is a capture, never launched, of the
 // same calls on a second communicator made like the first: once something was captured on a communicator, NCCL
 // records and awaits an event more with every call on it, and what is timed must not pay for being looked at. How many
@@ -69,6 +69,8 @@ type Options struct {
 	Graph    bool   `json:"graph"`    // start every window as one CUDA graph, whatever the batch says
 	Timing   string `json:"timing"`   // one of Timings; "": host
 	Ring     bool   `json:"ring"`     // each rank sends to the next one; there may be more than two
+	// PerMessage makes every message of a window a group of its own, so a kernel of its own; otherwise a window is one.
+	PerMessage bool `json:"per_message"`
 }
 
 // Who times an operation: the host that posts it, or the device that does it.

@@ -48,6 +48,8 @@ struct nccl_end {
 	uint8_t *inbox;  /* this rank's incoming messages */
 	size_t bytes;    /* of each */
 	uint32_t rank, ranks;
+	uint32_t per_message; /* 1: each message of a window is a group of its own */
+	uint32_t pad;
 	uint32_t next, previous; /* the ranks to which this one sends, and from which it receives; of two, the other */
 	uint64_t seq[2];         /* with a link: operations so far, by sending rank; both ends count alike */
 	uint64_t messages;       /* sent by this rank */
