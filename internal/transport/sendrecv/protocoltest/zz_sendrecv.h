@@ -47,8 +47,8 @@ struct sr_words {
 	struct sr_word head[SR_CTAS];
 	/* The same for lines: messages of block b that it has taken. */
 	struct sr_word ll_head[SR_LL_CTAS];
-	/* ce: one word a message of a window, 0 or 1. Credit: the inbox is ready. Full: the message is there. */
-	struct sr_word credit[64], full[64];
+	/* ce: 0 or 1. Credit: a window may be written. Full: it is there. */
+	struct sr_word credit, full;
 	/* Resident kernels begin an iteration together: its number. */
 	struct sr_word sync;
 };
