@@ -76,14 +76,14 @@ type Endpoint interface {
 }
 
 // Levels are the counters that tell how much there is now, not how often something happened.
-var Levels = []string{"mapped_bytes", "device_free_bytes", "nccl_ctas"}
+var Levels = []string{"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride"}
 
 // Join makes one counter of two ranks': their sum, or what the tighter device has.
 func Join(name string, a, b uint64) uint64 {
 	switch name {
 	case "device_free_bytes":
 		return min(a, b)
-	case "nccl_ctas":
+	case "nccl_ctas", "ctas", "stride":
 		return max(a, b)
 	}
 	return a + b

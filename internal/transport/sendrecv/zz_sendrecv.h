@@ -47,8 +47,8 @@ struct sr_words {
 	struct sr_word head[SR_CTAS];
 	/* The same for lines: messages of block b that it has taken. */
 	struct sr_word ll_head[SR_LL_CTAS];
-	/* ce: one word a message of a window, 0 or 1. Credit: the inbox is ready. Full: the message is there. */
-	struct sr_word credit[64], full[64];
+	/* ce: 0 or 1. Credit: a window may be written. Full: it is there. */
+	struct sr_word credit, full;
 	/* Resident kernels begin an iteration together: its number. */
 	struct sr_word sync;
 };
@@ -121,6 +121,9 @@ struct sr_args {
 	sr_u32 iters;  /* resident: iterations; 0: the kernel runs one message and ends */
 	sr_u32 window; /* resident: messages of an iteration */
 	sr_u32 begins; /* resident: 1: iterations begin together with the peers' */
+	/* ws: 1: the message goes in lines, each role by its own warps, instead of through the staging area */
+	sr_u32 in_lines;
+	sr_u32 pad;
 };
 
 /* Names of the kernels. Each takes a struct sr_args; blocks are of sender_warps + receiver_warps warps but for those of

@@ -1,2 +1,0 @@
-// Package sendrecv is kernels that send and receive.
-package sendrecv

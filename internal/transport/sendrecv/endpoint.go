@@ -1,0 +1,441 @@
+package sendrecv
+
+/*
+#include <stdlib.h>
+#include "sendrecv.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// endpoint is one rank's end.
+type endpoint struct {
+	o        Options // settled
+	env      transport.Env
+	near     neighbours
+	engine   gpu.Engine
+	queue    gpu.Queue
+	memory   gpu.Memory
+	source   gpu.Buffer
+	counts   gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
+	layout   layout
+	shared   uintptr // what neighbours map; 0: not allocated
+	control  *pinned // the struct sr_state, and on the next page the gate's word
+	samples  *pinned // that a resident kernel takes; nil: none so far
+	peers    []*peer
+	end      *C.struct_sendrecv_end
+	limits   limits
+	chosen   map[shape]plan
+	last     plan // of the last batch
+	messages uint64
+	steps    uint64
+	fences   uint64
+	path     transport.Path
+	ready    bool
+}
+
+func (t *sendrecv) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
+	if err := t.Probe(env.Devices); err != nil {
+		return nil, err
+	}
+	ep := &endpoint{
+		o: t.o, env: env, near: neighboursOf(env.Rank, len(env.Devices)), chosen: map[shape]plan{},
+		end: (*C.struct_sendrecv_end)(C.calloc(1, C.sizeof_struct_sendrecv_end)),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("sendrecv: open: %w", err), ep.Close())
+		}
+	}()
+	if err = ep.openDevice(); err != nil {
+		return nil, err
+	}
+	if err = ep.findKernels(); err != nil {
+		return nil, err
+	}
+	if err = ep.allocate(); err != nil {
+		return nil, err
+	}
+	ep.peers, err = openPeers(env.Run, env.Rank, ep.near)
+	return ep, err
+}
+
+// openDevice opens what moves and shares bytes, and binds the calling thread to it.
+func (ep *endpoint) openDevice() (err error) {
+	d := ep.env.Device
+	launcher, ok := d.(gpu.Launcher)
+	if !ok {
+		return fmt.Errorf("a %s device runs no kernels: %w", d.Info().Kind, gpu.ErrUnsupported)
+	}
+	for _, r := range ep.near.peers() {
+		if other := ep.env.Devices[r]; !d.Reaches(other) {
+			return fmt.Errorf("the device of rank %d does not reach that of rank %d: kernels need loads and stores between them: %w",
+				ep.env.Rank, r, gpu.ErrUnsupported)
+		}
+	}
+	name := d.Engines()[0]
+	if slices.Contains(d.Engines(), "ce") {
+		name = "ce"
+	}
+	if ep.engine, err = d.Engine(name); err != nil {
+		return err
+	}
+	if ep.queue, err = launcher.Queue(); err != nil {
+		return err
+	}
+	if ep.memory, err = d.Memory(ep.o.Handle); err != nil {
+		return err
+	}
+	ep.end.engine = (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
+	ep.end.queue = (*C.struct_p2p_queue)(ep.queue.Table().Pointer())
+	ep.end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
+	return ep.bind()
+}
+
+// call runs f, one of the C functions of an end, and gives its error.
+func call(f func(*C.struct_p2p_error)) error {
+	var e C.struct_p2p_error
+	f(&e)
+	return abi.ErrorAt(unsafe.Pointer(&e))
+}
+
+// bind prepares the calling thread.
+func (ep *endpoint) bind() error {
+	return call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_bind(ep.end, e) })
+}
+
+// findKernels looks for those that the variant may use, and notes what this device can do.
+func (ep *endpoint) findKernels() error {
+	type kernel struct {
+		number  C.uint32_t
+		bulk    *bool // it is one that not every device has; whether this one has it
+		variant string
+	}
+	l := &ep.limits
+	l.ctas, l.cpu = ep.queue.Table().CTAs(), ep.env.Device.Info().Kind == hostKind
+	for _, k := range []kernel{
+		{C.SENDRECV_WS, nil, "ws"},
+		{C.SENDRECV_WS_BULK, &l.wsBulk, "ws"},
+		{C.SENDRECV_STABLE, nil, "stable"},
+		{C.SENDRECV_PUT, nil, "put"},
+		{C.SENDRECV_PUT_BULK, &l.putBulk, "put"},
+		{C.SENDRECV_LL, nil, "ll"},
+	} {
+		auto := ep.o.Variant == "auto" && (k.variant == "put" || k.variant == "ll")
+		if k.variant != ep.o.Variant && !auto || k.bulk != nil && ep.o.Copy == "ldst" {
+			continue
+		}
+		err := call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_find(ep.end, k.number, e) })
+		switch {
+		case k.bulk != nil && err == nil:
+			*k.bulk = true
+		case k.bulk != nil && ep.o.Copy == "bulk":
+			return fmt.Errorf("--copy bulk: this device has no such kernel (%w): use ldst: %w", err, gpu.ErrUnsupported)
+		case k.bulk == nil && err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// allocate makes all memory, and sets to zero what kernels count in, before anybody can write there.
+func (ep *endpoint) allocate() (err error) {
+	region := max(ep.env.Region, 1)
+	if ep.source, err = ep.env.Device.Alloc(region); err != nil {
+		return err
+	}
+	const counts = C.SR_CTAS*C.sizeof_struct_sr_count + C.sizeof_struct_sr_team
+	if ep.counts, err = ep.env.Device.Alloc(counts); err != nil {
+		return err
+	}
+	ep.layout = ep.o.lay(len(ep.near.peers()), ceil(region, partAlign)*partAlign)
+	if ep.shared, err = ep.memory.Table().Alloc(ep.layout.Bytes, 0); err != nil {
+		return fmt.Errorf("allocate %d bytes to share: %w", ep.layout.Bytes, err)
+	}
+	page := os.Getpagesize()
+	if ep.control, err = pin(ep.memory, 2*page); err != nil {
+		return err
+	}
+	ep.end.gate = C.struct_p2p_gate{queue: ep.end.queue, word: (*C.ulong)(ep.control.at(page))}
+	if err := ep.zero(ep.shared, ep.layout.Staging); err != nil { // words and lines
+		return err
+	}
+	return ep.zero(ep.counts.Addr(), counts)
+}
+
+// zero writes zeroes to device memory.
+func (ep *endpoint) zero(p uintptr, n uint64) error {
+	const most = 1 << 20
+	zeroes, err := pin(ep.memory, most)
+	if err != nil {
+		return err
+	}
+	for n > 0 && err == nil {
+		piece := min(n, most)
+		err = ep.engine.Table().Copy(ep.env.Wait, p, uintptr(zeroes.at(0)), piece)
+		p, n = p+uintptr(piece), n-piece
+	}
+	return errors.Join(err, zeroes.Close())
+}
+
+func (ep *endpoint) Connect(ctx context.Context, addresses [][]byte) error {
+	begin := time.Now()
+	if err := ep.connect(ctx, addresses); err != nil {
+		return fmt.Errorf("sendrecv: connect: %w", err)
+	}
+	ep.describe()
+	ep.path.ConnectUS = since(begin)
+	ep.ready = true
+	return nil
+}
+
+func (ep *endpoint) connect(ctx context.Context, addresses [][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
+	defer cancel()
+	if err := ep.bind(); err != nil {
+		return err
+	}
+	begin := time.Now()
+	own, err := ep.memory.Table().Export(ep.shared)
+	if err != nil {
+		return err
+	}
+	ep.path.ExportUS = since(begin)
+	err = ep.meet(ctx, addresses, own)
+	if own.FD >= 0 {
+		_ = unix.Close(own.FD)
+	}
+	if err != nil {
+		return err
+	}
+	begin = time.Now()
+	if err := ep.mapPeers(); err != nil {
+		return err
+	}
+	ep.path.OpenUS = since(begin)
+	ep.place()
+	if err := call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_warm_up(ep.end, e) }); err != nil {
+		return err
+	}
+	return ep.agree()
+}
+
+// place tells the C side where everything is.
+func (ep *endpoint) place() {
+	end := ep.end
+	end.rank, end.ranks = C.uint32_t(ep.env.Rank), C.uint32_t(len(ep.env.Devices))
+	end.previous = C.uint32_t(ep.near.previous)
+	if ep.limits.cpu {
+		end.cpu = 1
+	}
+	next, to := ep.neighbour(ep.near.next)
+	previous, from := ep.neighbour(ep.near.previous)
+	in := ep.layout.partition(ep.shared, ep.near.slot(ep.near.previous))
+	out := ep.layout.partition(ep.shared, ep.near.slot(ep.near.next))
+	end.at = C.struct_sr_args{
+		src: (*C.sr_u8)(abi.Pointer(ep.source.Addr())), dst: in.inbox, peer_dst: to.inbox,
+		peer_staging: to.staging, staging: in.staging, peer_lines: to.lines, lines: in.lines,
+		in: in.words, out: out.words, peer_in: to.words, peer_out: from.words,
+		count: (*C.struct_sr_count)(abi.Pointer(ep.counts.Addr())),
+		team:  (*C.struct_sr_team)(abi.Pointer(ep.counts.Addr() + C.SR_CTAS*C.sizeof_struct_sr_count)),
+		state: (*C.struct_sr_state)(ep.control.at(0)),
+	}
+	end.to_next = next.mail(ep.env.Rank, ep.near.next)
+	end.from_previous = previous.mail(ep.near.previous, ep.env.Rank)
+}
+
+// agree makes the limits those of the device that can do least, so that all ranks choose alike.
+func (ep *endpoint) agree() error {
+	const yes = 1
+	l := &ep.limits
+	l.recordedWords = (ep.o.Variant == "auto" || ep.o.Variant == "ce") && C.p2p_sendrecv_records_words(ep.end) != 0
+	// The largest value of all ranks counts, so each says what it lacks.
+	lacks := func(has bool) C.uint64_t {
+		if has {
+			return 0
+		}
+		return yes
+	}
+	values := []C.uint64_t{maxCTAs - C.uint64_t(min(l.ctas, maxCTAs)), lacks(l.wsBulk), lacks(l.putBulk), lacks(l.recordedWords)}
+	if err := ep.share(values); err != nil {
+		return err
+	}
+	l.ctas = maxCTAs - int(values[0])
+	l.wsBulk, l.putBulk, l.recordedWords = values[1] == 0, values[2] == 0, values[3] == 0
+	return ep.o.fits(*l)
+}
+
+// fits refuses more blocks than all devices run at once: those that wait would keep out those that they wait for.
+func (o Options) fits(l limits) error {
+	blocks := plan{variant: o.Variant, ctas: max(o.CTAs, 1)}.blocks()
+	if blocks > l.ctas {
+		return fmt.Errorf("--ctas %d: %s would have %d thread blocks, and the device is sure to run only %d at once: %w",
+			o.CTAs, o.Variant, blocks, l.ctas, gpu.ErrUnsupported)
+	}
+	return nil
+}
+
+// share makes each value the largest of all ranks.
+func (ep *endpoint) share(values []C.uint64_t) error {
+	return call(func(e *C.struct_p2p_error) {
+		C.p2p_sendrecv_share(ep.end, unsafe.SliceData(values), C.uint32_t(len(values)), e)
+	})
+}
+
+func (ep *endpoint) describe() {
+	o := ep.o
+	p := &ep.path
+	p.Path, p.Engine, p.Completion = o.Variant, "auto", "receiver"
+	if o.settled() {
+		p.Engine = o.candidates(shape{}, ep.limits)[0].String()
+	}
+	kind, why := ep.memory.Kind()
+	p.Knobs = map[string]string{
+		"variant": o.Variant, "engine": p.Engine, "launch": o.Launch, "timing": o.Timing, "handle": string(kind),
+		"ring": strconv.FormatBool(o.Ring),
+	}
+	if why != "" {
+		p.Knobs["handle_why"] = why
+	}
+	if o.Variant != "ce" {
+		p.Knobs["ctas"] = orElse(uint64(o.CTAs), "auto")
+		p.Knobs["copy"] = o.Copy
+		if o.Copy == "" {
+			p.Knobs["copy"] = "auto"
+		}
+	}
+	if o.Variant != "auto" && o.Variant != "ce" && o.Copy != "bulk" {
+		p.Knobs["sender-warps"] = orElse(uint64(o.SenderWarps), "by size")
+		p.Knobs["receiver-warps"] = orElse(uint64(o.ReceiverWarps), "by size")
+	}
+	if o.Variant == "ws" {
+		p.Knobs["lines"] = strconv.FormatUint(*o.Lines, 10)
+	}
+	if o.Variant != "ce" && o.Launch != "persistent" {
+		p.Knobs["overlap"] = o.Overlap
+	}
+	if o.staged() {
+		p.Knobs["stages"], p.Knobs["stride"] = strconv.Itoa(o.Stages), orElse(o.Stride, "adaptive")
+	}
+}
+
+// settled reports whether there is nothing to choose, whatever the size.
+func (o Options) settled() bool {
+	hasCopies := o.Variant == "ws" || o.Variant == "put"
+	if o.Variant == "ws" && *o.Lines > 0 {
+		return false // lines or steps
+	}
+	return o.Variant == "ce" || o.Variant != "auto" && o.CTAs != 0 && (o.Copy == "ldst" || !hasCopies)
+}
+
+func orElse(n uint64, zero string) string {
+	if n == 0 {
+		return zero
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func (ep *endpoint) Describe() transport.Path { return ep.path }
+
+func (ep *endpoint) Counters() map[string]uint64 {
+	out := map[string]uint64{"messages": ep.messages, "steps": ep.steps, "fences": ep.fences}
+	if ep.last.variant != "" {
+		out["ctas"] = uint64(ep.last.blocks())
+	}
+	if ep.last.staged() {
+		out["stride"] = ep.last.stride
+	}
+	return out
+}
+
+func (ep *endpoint) Close() error {
+	if ep.end == nil {
+		return nil
+	}
+	if ep.end.stuck != 0 {
+		return errors.New("sendrecv: close: something on the device does not end: its memory stays until the process does")
+	}
+	errs := []error{ep.bindToClose()}
+	if ep.queue != nil {
+		errs = append(errs, ep.queue.Close())
+	}
+	for _, p := range ep.peers {
+		errs = append(errs, p.Close(ep.memory))
+	}
+	errs = append(errs, ep.samples.Close(), ep.control.Close())
+	if ep.shared != 0 {
+		errs = append(errs, ep.memory.Table().Release(ep.shared))
+	}
+	if ep.memory != nil {
+		errs = append(errs, ep.memory.Close())
+	}
+	for _, b := range []gpu.Buffer{ep.counts, ep.source} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	if ep.engine != nil {
+		errs = append(errs, ep.engine.Close())
+	}
+	C.free(unsafe.Pointer(ep.end))
+	ep.end = nil
+	return errors.Join(errs...)
+}
+
+// bindToClose prepares the thread, which may be another one than before.
+func (ep *endpoint) bindToClose() error {
+	if ep.end.queue == nil {
+		return nil
+	}
+	return ep.bind()
+}
+
+// pinned is memory of the host that the device reaches too.
+type pinned struct {
+	mem    []byte
+	memory gpu.Memory
+}
+
+// pin maps and pins at least n bytes, all zero.
+func pin(m gpu.Memory, n int) (*pinned, error) {
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, (max(n, 1)+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("mmap %d bytes: %w", n, err)
+	}
+	p := &pinned{mem: mem, memory: m}
+	if err := m.Table().Pin(uintptr(p.at(0)), uint64(len(mem))); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin %d bytes: %w", len(mem), err), unix.Munmap(mem))
+	}
+	return p, nil
+}
+
+func (p *pinned) at(offset int) unsafe.Pointer { return unsafe.Pointer(&p.mem[offset]) }
+
+// Close unpins and unmaps. nil is closed already.
+func (p *pinned) Close() error {
+	if p == nil {
+		return nil
+	}
+	return errors.Join(p.memory.Table().Unpin(uintptr(p.at(0))), unix.Munmap(p.mem))
+}
+
+func since(t time.Time) *float64 {
+	us := float64(time.Since(t)) / float64(time.Microsecond)
+	return &us
+}

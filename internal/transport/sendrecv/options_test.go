@@ -1,0 +1,137 @@
+package sendrecv_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
+)
+
+// What does not exist or does not go together is refused with what was wrong and what would be right.
+func TestOptions(t *testing.T) {
+	lines := uint64(4096)
+	for _, c := range []struct {
+		o     sendrecv.Options
+		says  []string // nothing: accepted
+		about string
+	}{
+		{about: "defaults"},
+		{o: sendrecv.Options{Variant: "tunnel"}, says: []string{"--variant tunnel", "auto, ws, stable, put, ll, ce"}},
+		{o: sendrecv.Options{Copy: "dma"}, says: []string{"--copy dma", "ldst, bulk"}},
+		{o: sendrecv.Options{Launch: "often"}, says: []string{"--launch often", "stream, graph, persistent"}},
+		{o: sendrecv.Options{Timing: "sundial"}, says: []string{"--timing sundial", "device, host"}},
+		{o: sendrecv.Options{Overlap: "perhaps"}, says: []string{"--overlap perhaps", "on, off"}},
+		{o: sendrecv.Options{Overlap: "on"}},
+		{o: sendrecv.Options{Variant: "put", Overlap: "off"}},
+
+		{o: sendrecv.Options{Variant: "ws", Lines: &lines}},
+		{o: sendrecv.Options{Variant: "ws", Lines: &zero}},
+		{o: sendrecv.Options{Variant: "stable", Lines: &lines}, says: []string{"--lines 4096: only ws", "--variant"}},
+		{o: sendrecv.Options{Variant: "ll", Lines: &zero}, says: []string{"--lines 0: only ws"}},
+		{o: sendrecv.Options{Lines: &lines}, says: []string{"--lines 4096", "name ws with --variant"}},
+
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: 1, ReceiverWarps: 1}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: 2, ReceiverWarps: 2}},
+		{o: sendrecv.Options{Variant: "stable", SenderWarps: 4, ReceiverWarps: 4}},
+		{o: sendrecv.Options{Variant: "ll", SenderWarps: 8, ReceiverWarps: 8}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: 4}, about: "the other role's follow"},
+		{o: sendrecv.Options{Variant: "ws", ReceiverWarps: 4}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: 3, ReceiverWarps: 3}, says: []string{"--sender-warps 3 --receiver-warps 3", "(1,1), (2,2), (4,4) or (8,8)"}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: 4, ReceiverWarps: 2}, says: []string{"--sender-warps 4 --receiver-warps 2", "(4,4)"}},
+		{o: sendrecv.Options{Variant: "stable", SenderWarps: 16, ReceiverWarps: 16}, says: []string{"(8,8)"}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: -1, ReceiverWarps: -1}, says: []string{"(8,8)"}},
+		{o: sendrecv.Options{Variant: "ll", SenderWarps: 1, ReceiverWarps: 8}, says: []string{"(1,1)"}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 16}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 4, ReceiverWarps: 1}},
+		{o: sendrecv.Options{Variant: "put", ReceiverWarps: 1}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 12}, says: []string{"--sender-warps 12", "1, 2, 4, 8 or 16"}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 32}, says: []string{"1, 2, 4, 8 or 16"}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 4, ReceiverWarps: 4}, says: []string{"--receiver-warps 4", "use 1"}},
+		{o: sendrecv.Options{SenderWarps: 4}, says: []string{"auto has none to set", "--variant"}},
+		{o: sendrecv.Options{Variant: "ce", SenderWarps: 1}, says: []string{"ce has none to set"}},
+		{o: sendrecv.Options{Variant: "ws", Copy: "bulk", SenderWarps: 4}, says: []string{"one thread sends", "--copy ldst"}},
+
+		{o: sendrecv.Options{Variant: "ws", Copy: "bulk"}},
+		{o: sendrecv.Options{Variant: "put", Copy: "bulk"}},
+		{o: sendrecv.Options{Variant: "ll", Copy: "ldst"}},
+		{o: sendrecv.Options{Variant: "stable", Copy: "bulk"}, says: []string{"--copy bulk: stable", "ws or put"}},
+		{o: sendrecv.Options{Variant: "ll", Copy: "bulk"}, says: []string{"--copy bulk: ll"}},
+		{o: sendrecv.Options{Variant: "ce", Copy: "ldst"}, says: []string{"--copy ldst: in ce no kernel copies"}},
+		{o: sendrecv.Options{Copy: "bulk"}, says: []string{"auto chooses", "--variant"}},
+
+		{o: sendrecv.Options{Variant: "put", CTAs: 256}},
+		{o: sendrecv.Options{CTAs: 100}},
+		{o: sendrecv.Options{Variant: "put", CTAs: 257}, says: []string{"--ctas 257", "1 to 256"}},
+		{o: sendrecv.Options{Variant: "put", CTAs: -1}, says: []string{"--ctas -1", "1 to 256"}},
+		{o: sendrecv.Options{Variant: "ll", CTAs: 32}},
+		{o: sendrecv.Options{Variant: "ll", CTAs: 33}, says: []string{"--ctas 33: ll takes 1 to 32"}},
+		{o: sendrecv.Options{Variant: "stable", CTAs: 128}},
+		{o: sendrecv.Options{Variant: "stable", CTAs: 129}, says: []string{"--ctas 129: stable takes 1 to 128"}},
+		{o: sendrecv.Options{Variant: "ce", CTAs: 1}, says: []string{"ce starts no kernel"}},
+
+		{o: sendrecv.Options{Variant: "ws", Stride: 512}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20, Stages: 1}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 768}, says: []string{"--stride 768", "multiple of 512"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20}, says: []string{"1 CTAs × --stride 16777216 × --stages 2", "16777216 bytes"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 256 << 10, CTAs: 33}, says: []string{"33 CTAs × --stride 262144 × --stages 2"}},
+		{o: sendrecv.Options{Variant: "stable", Stages: 64, CTAs: 128}},
+		{o: sendrecv.Options{Variant: "stable", Stages: 512, CTAs: 128}, says: []string{"128 CTAs", "--stages 512"}},
+		{o: sendrecv.Options{Variant: "ws", Stages: -1}, says: []string{"--stages -1", "1 to 32768"}},
+		{o: sendrecv.Options{Variant: "ws", Stages: 1 << 20}, says: []string{"1 to 32768"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 1 << 63, Stages: 2}, says: []string{"--stride 9223372036854775808"}},
+		{o: sendrecv.Options{Variant: "put", Stride: 512}, says: []string{"put stages nothing", "ws or stable"}},
+		{o: sendrecv.Options{Stages: 2}, says: []string{"auto stages nothing"}},
+
+		{o: sendrecv.Options{Variant: "put", Launch: "persistent"}},
+		{o: sendrecv.Options{Launch: "persistent"}},
+		{o: sendrecv.Options{Variant: "ce", Launch: "graph"}},
+		{o: sendrecv.Options{Variant: "ce", Launch: "persistent"}, says: []string{"ce starts no kernel", "stream or graph"}},
+		{o: sendrecv.Options{Variant: "put", Launch: "persistent", Timing: "host"}, says: []string{"--timing device"}},
+	} {
+		_, err := sendrecv.New(c.o)
+		if (err == nil) != (len(c.says) == 0) {
+			t.Errorf("%+v (%s): %v", c.o, c.about, err)
+			continue
+		}
+		for _, s := range c.says {
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("%+v: %q, want it to say %q", c.o, err, s)
+			}
+		}
+	}
+}
+
+func TestProbe(t *testing.T) {
+	cpu := gpu.Info{Kind: "host", UUID: "host-0"}
+	a, b, c := gpu.Info{Kind: "cuda", UUID: "GPU-a"}, gpu.Info{Kind: "cuda", UUID: "GPU-b"}, gpu.Info{Kind: "cuda", UUID: "GPU-c"}
+	for _, x := range []struct {
+		ring    bool
+		devices []gpu.Info
+		says    string // "": it can
+	}{
+		{false, []gpu.Info{cpu, cpu}, ""},
+		{false, []gpu.Info{a, b}, ""},
+		{true, []gpu.Info{a, b}, ""},
+		{true, []gpu.Info{a, b, c}, ""},
+		{true, []gpu.Info{cpu, cpu, cpu, cpu}, ""},
+		{true, []gpu.Info{a}, "give it 2"},
+		{false, []gpu.Info{a, b, c}, "add --ring"},
+		{false, []gpu.Info{cpu, a}, "from host to cuda"},
+		{false, []gpu.Info{a, a}, "ranks 0 and 1 on GPU-a"},
+		{true, []gpu.Info{a, b, c, b}, "ranks 1 and 3 on GPU-b"},
+	} {
+		tr, err := sendrecv.New(sendrecv.Options{Ring: x.ring})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = tr.Probe(x.devices)
+		if x.says == "" && err != nil {
+			t.Errorf("%v: %v", x.devices, err)
+		}
+		if x.says != "" && (!errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), x.says)) {
+			t.Errorf("%v: %v, want it to say %q", x.devices, err, x.says)
+		}
+	}
+}

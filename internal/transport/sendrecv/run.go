@@ -1,0 +1,211 @@
+package sendrecv
+
+/*
+#include "sendrecv.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/loop"
+)
+
+// mostIterations leaves room for the meetings of trials, which are counted with those of the batch.
+const mostIterations = math.MaxInt32
+
+// Run runs one batch. Where its shape is new and there is a choice, the candidates are tried before, by all ranks
+// together.
+func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
+	b.Graph = b.Graph || ep.o.Launch == "graph"
+	if err := ep.accepts(b, samples); err != nil {
+		return transport.Result{}, fmt.Errorf("sendrecv: %w", err)
+	}
+	p, err := ep.choose(b)
+	if err != nil {
+		return transport.Result{}, fmt.Errorf("sendrecv: %w", err)
+	}
+	if err := ep.makeSamples(b); err != nil {
+		return transport.Result{}, fmt.Errorf("sendrecv: %w", err)
+	}
+	r, err := ep.run(b, p, samples, false)
+	r.Engine = p.String()
+	if err == nil {
+		ep.count(b, p)
+	}
+	return r, err
+}
+
+// accepts refuses a batch that cannot be run, before anything is.
+func (ep *endpoint) accepts(b transport.Batch, samples []int64) error {
+	if !ep.ready || ep.end == nil {
+		return fmt.Errorf("run: not connected: %w", abi.ErrInvalid)
+	}
+	if ep.end.broken != 0 {
+		return fmt.Errorf("run: an earlier batch failed: %w", abi.ErrInvalid)
+	}
+	if _, err := loop.Prepare(b, ep.region(), ep.records(), samples); err != nil {
+		return err
+	}
+	switch {
+	case ep.o.Ring && b.Op != transport.OpBidir:
+		return fmt.Errorf("%s in a ring: every rank sends to the next one at the same time: use bidir, or leave out --ring: %w", b.Op, abi.ErrInvalid)
+	case b.Graph && ep.o.Launch == "persistent":
+		return fmt.Errorf("a graph of a persistent kernel: it is launched once: leave out --cudagraph or --launch persistent: %w", abi.ErrInvalid)
+	case b.Graph && ep.o.Variant == "ce" && !ep.limits.recordedWords:
+		return fmt.Errorf("ce: this device cannot record the words that ranks wait for as a graph: use --launch stream: %w", gpu.ErrUnsupported)
+	case b.Op == transport.OpPingPong && ep.o.Launch == "persistent" && ep.o.Variant == "stable":
+		return fmt.Errorf("pingpong of a persistent stable kernel: its blocks that answer do not know those that receive: use --launch stream, or --variant ws: %w", abi.ErrInvalid)
+	case b.Warmup+b.Iters > mostIterations:
+		return fmt.Errorf("%d iterations, at most %d: %w", b.Warmup+b.Iters, mostIterations, abi.ErrInvalid)
+	case ep.o.Launch == "persistent" && ep.o.Variant == "ll" && b.Size > ep.o.largestResidentLL(ep.limits):
+		return fmt.Errorf("ll: a persistent kernel carries messages of at most %d bytes in so many CTAs, not %d: use more --ctas, or --variant put: %w",
+			ep.o.largestResidentLL(ep.limits), b.Size, abi.ErrInvalid)
+	}
+	return nil
+}
+
+// largestResidentLL is what ll carries in one piece.
+func (o Options) largestResidentLL(l limits) uint64 {
+	ctas := o.CTAs
+	if ctas == 0 {
+		ctas = min(l.ctas, maxLLCTAs)
+	}
+	return plan{variant: "ll", ctas: ctas}.piece()
+}
+
+// region is the bytes of the source, and of the inbox.
+func (ep *endpoint) region() uint64 { return min(ep.source.Size(), ep.layout.Bytes-ep.layout.Inbox) }
+
+// records reports whether the queue can record a window.
+func (ep *endpoint) records() bool { return ep.end.queue.record_begin != nil }
+
+// makeSamples makes room for the samples that a resident kernel takes in a batch.
+func (ep *endpoint) makeSamples(b transport.Batch) error {
+	bytes := 8 * (b.Warmup + b.Iters)
+	if ep.o.Launch != "persistent" || ep.samples != nil && len(ep.samples.mem) >= bytes {
+		return nil
+	}
+	if err := ep.bind(); err != nil {
+		return err
+	}
+	old := ep.samples
+	ep.samples, ep.end.at.samples = nil, nil
+	if err := old.Close(); err != nil {
+		return fmt.Errorf("samples of the last batch: %w", err)
+	}
+	var err error
+	if ep.samples, err = pin(ep.memory, bytes); err != nil {
+		return fmt.Errorf("samples: %w", err)
+	}
+	ep.end.at.samples = (*C.sr_u64)(ep.samples.at(0))
+	return nil
+}
+
+var variants = map[string]C.uint32_t{
+	"ws": C.SENDRECV_WS, "stable": C.SENDRECV_STABLE, "put": C.SENDRECV_PUT, "ll": C.SENDRECV_LL, "ce": C.SENDRECV_CE,
+}
+
+func (ep *endpoint) run(b transport.Batch, p plan, samples []int64, trial bool) (transport.Result, error) {
+	call, err := loop.Prepare(b, ep.region(), ep.records(), samples)
+	if err != nil {
+		return transport.Result{}, err
+	}
+	flag := map[bool]C.uint32_t{true: 1}
+	c := C.struct_sendrecv_plan{
+		variant: variants[p.variant], bulk: flag[p.bulk], ctas: C.uint32_t(p.ctas),
+		sender_warps: C.uint32_t(p.senderWarps), receiver_warps: C.uint32_t(p.receiverWarps),
+		stages: C.uint32_t(p.stages), stride: C.uint64_t(p.stride), piece: C.uint64_t(p.piece()),
+		in_lines: flag[p.inLines], overlap: flag[ep.o.Overlap == "on" && ep.o.Launch != "persistent"],
+		resident: flag[ep.o.Launch == "persistent"], host_timed: flag[ep.o.Timing == "host"], trial: flag[trial],
+	}
+	C.p2p_sendrecv_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), &c, (*C.int64_t)(unsafe.SliceData(samples)),
+		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
+	return call.Outcome("sendrecv " + p.String())
+}
+
+// count adds what the batch took of this rank.
+func (ep *endpoint) count(b transport.Batch, p plan) {
+	windows := uint64(b.Warmup + b.Iters)
+	c := p.cost(b.Size, b.Window)
+	both := b.Op == transport.OpBidir || b.Op == transport.OpPingPong
+	if both || ep.env.Rank == 0 {
+		ep.messages += windows * uint64(b.Window)
+		ep.steps += windows * c.steps
+		ep.fences += windows * c.sent
+	}
+	if both || ep.env.Rank != 0 {
+		ep.fences += windows * c.received
+	}
+	ep.last = p
+}
+
+// choose finds the plan for the batch.
+func (ep *endpoint) choose(b transport.Batch) (plan, error) {
+	s := shape{op: b.Op, size: b.Size, window: b.Window, graph: b.Graph, aligned: b.Offset%16 == 0 && b.Size%16 == 0}
+	if p, ok := ep.chosen[s]; ok {
+		return p, nil
+	}
+	plans := ep.o.candidates(s, ep.limits)
+	if len(plans) == 0 {
+		return plan{}, fmt.Errorf("a window of %d messages of %d bytes is more than the %d commands that a queue can hold until all ranks are ready: use --launch graph, --launch persistent or --timing host: %w",
+			b.Window, b.Size, mostHeld, abi.ErrInvalid)
+	}
+	best := 0
+	if len(plans) > 1 {
+		times, err := ep.try(b, plans, trialWindows(s))
+		if err != nil {
+			ep.end.broken = 1
+			return plan{}, fmt.Errorf("trial: %w", err)
+		}
+		best = fastest(times)
+	}
+	ep.chosen[s] = plans[best]
+	return plans[best], nil
+}
+
+// try times windows of every plan, and gives each window's time on the rank on which it lasted longest. The plans take
+// turns twice, in the reverse order the second time, so that what changes meanwhile meets all of them alike.
+func (ep *endpoint) try(b transport.Batch, plans []plan, windows int) ([][]uint64, error) {
+	const rounds = 2
+	t := b
+	t.Check, t.Warmup, t.Iters = transport.CheckOff, rounds, windows
+	if rounds*windows*len(plans) > C.SENDRECV_MAIL {
+		return nil, errors.New("more plans than neighbours have words for")
+	}
+	if err := ep.makeSamples(t); err != nil {
+		return nil, err
+	}
+	values := make([]C.uint64_t, rounds*windows*len(plans))
+	samples := make([]int64, windows)
+	for k := range rounds * len(plans) {
+		i := k
+		if k >= len(plans) {
+			i = rounds*len(plans) - 1 - k
+		}
+		clear(samples) // of a rank that takes none
+		if _, err := ep.run(t, plans[i], samples, true); err != nil {
+			return nil, fmt.Errorf("%s: %w", plans[i], err)
+		}
+		for w, ns := range samples {
+			values[(rounds*i+k/len(plans))*windows+w] = C.uint64_t(ns)
+		}
+	}
+	if err := ep.share(values); err != nil {
+		return nil, err
+	}
+	out := make([][]uint64, len(plans))
+	for i := range out {
+		for _, v := range values[rounds*windows*i : rounds*windows*(i+1)] {
+			out[i] = append(out[i], uint64(v))
+		}
+	}
+	return out, nil
+}

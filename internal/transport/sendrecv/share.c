@@ -1,0 +1,119 @@
+#include "core.h"
+
+/* ---- agreement -------------------------------------------------------------------------------------------------- */
+
+static int send_letter(struct sendrecv_end *end, const uint64_t *value, uint32_t n, struct p2p_error *e) {
+	struct sendrecv_mail *m = end->to_next;
+	int rc = p2p_wait_ge(end->ctx, &m->taken, end->told, P2P_WAIT_RANKS, e);
+	if (rc)
+		return rc;
+	memcpy(m->value, value, n * sizeof *value);
+	atomic_store_explicit(&m->sent, ++end->told, memory_order_release);
+	return P2P_OK;
+}
+
+static int take_letter(struct sendrecv_end *end, uint64_t *value, uint32_t n, struct p2p_error *e) {
+	struct sendrecv_mail *m = end->from_previous;
+	int rc = p2p_wait_ge(end->ctx, &m->sent, ++end->heard, P2P_WAIT_RANKS, e);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < n; i++)
+		if (m->value[i] > value[i])
+			value[i] = m->value[i];
+	atomic_store_explicit(&m->taken, end->heard, memory_order_release);
+	return P2P_OK;
+}
+
+/* What a rank knows goes once around the ring. */
+int p2p_sendrecv_share(struct sendrecv_end *end, uint64_t *value, uint32_t n, struct p2p_error *e) {
+	int rc = P2P_OK;
+	for (uint32_t step = 1; !rc && step < end->ranks; step++)
+		if (!(rc = send_letter(end, value, n, e)))
+			rc = take_letter(end, value, n, e);
+	return rc;
+}
+
+/* ---- failure ---------------------------------------------------------------------------------------------------- */
+
+static const char *player(uint32_t role) { return role == SR_SEND ? "sender" : "receiver"; }
+
+static const char *unit(const struct sendrecv_plan *p) {
+	const int staged = (p->variant == SENDRECV_WS && !p->in_lines) || p->variant == SENDRECV_STABLE;
+	if (p->resident)
+		return staged ? "step or iteration" : "message or iteration";
+	return staged ? "step" : "message";
+}
+
+int sendrecv_gave_up(const struct run *x) {
+	struct sr_state *s = x->end->at.state;
+	struct p2p_error *e = x->l.e;
+	if (!__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE))
+		return P2P_OK;
+	p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
+	snprintf(e->text, sizeof e->text, "%s: rank %u: block %llu of the %s waits for %s %llu, has %llu",
+		 sendrecv_name(x->p), x->end->rank, s->block, player(s->role), unit(x->p), s->want, s->have);
+	return P2P_ERR_TIMEOUT;
+}
+
+/* How long what is on the queue may take to end, and how often that is looked at. */
+#define LEAVE_NS 2000000000u
+#define LOOK_NS 20000000u
+
+/* Makes every word that ce's queue may wait for what it waits for. */
+static void release_words(struct sendrecv_end *end, struct p2p_ctx *c) {
+	static const uint64_t one = 1;
+	struct p2p_engine *g = end->engine;
+	struct p2p_error ignored;
+	g->copy(g->self, &end->at.out->credit.value, &one, sizeof one, &ignored);
+	g->copy(g->self, &end->at.in->full.value, &one, sizeof one, &ignored);
+	g->wait(g->self, c, &ignored);
+}
+
+/* Whoever asked this rank to stop asked for this too: so the wait has a page and a deadline of its own. */
+static int drain(struct run *x) {
+	struct sendrecv_end *end = x->end;
+	struct p2p_progress nobody;
+	struct p2p_ctx c = *end->ctx;
+	struct p2p_error ignored;
+	memset(&nobody, 0, sizeof nobody);
+	c.progress = c.team = &nobody;
+	c.ranks = 1;
+	c.timeout_ns = LOOK_NS;
+	int rc = P2P_ERR_TIMEOUT;
+	for (uint64_t since = p2p_raw_ns(); rc == P2P_ERR_TIMEOUT && p2p_raw_ns() - since < LEAVE_NS;) {
+		if (x->p->variant == SENDRECV_CE)
+			release_words(end, &c);
+		rc = end->queue->wait(end->queue->self, &c, &ignored);
+	}
+	return rc;
+}
+
+static const char *part(const struct run *x) {
+	return x->sends && x->receives ? "sender and receiver" : player(x->sends ? SR_SEND : SR_RECEIVE);
+}
+
+static void add_text(struct p2p_error *e, const char *text) {
+	size_t at = strlen(e->text);
+	snprintf(e->text + at, sizeof e->text - at, "%s", text);
+}
+
+int sendrecv_leave(struct run *x, int rc) {
+	struct sendrecv_end *end = x->end;
+	struct p2p_error *e = x->l.e;
+	const struct p2p_error first = *e;
+	const int waited = rc == P2P_ERR_TIMEOUT && x->under_way;
+	if (rc == P2P_OK)
+		return P2P_OK;
+	end->broken = 1;
+	__atomic_store_n(&end->at.state->abort, 1, __ATOMIC_RELEASE);
+	p2p_loop_open_gate(&end->gate);
+	end->stuck = drain(x) == P2P_ERR_TIMEOUT;
+	if (!waited || !sendrecv_gave_up(x)) /* a kernel that was told to stop says what it waited for */
+		*e = first;
+	if (waited && !end->at.state->failed)
+		snprintf(e->text, sizeof e->text, "%s: rank %u, %s: %.160s", sendrecv_name(x->p), end->rank, part(x),
+			 first.text);
+	if (end->stuck)
+		add_text(e, "; the device has not stopped");
+	return rc;
+}
