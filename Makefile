@@ -77,7 +77,7 @@ test-gpu: gpu-binaries ## accept this build on the GPUs of this machine (needs n
 gpu-binaries: build bin/bareloop ## build what scripts/gpu-acceptance runs
 	mkdir -p bin/tests
 	go test -c -trimpath -buildvcs=false -o bin/tests/ ./internal/gpu/cuda ./internal/transport/ipc ./internal/transport/memcpy \
-		./internal/transport/nccl ./cmd/p2pbench
+		./internal/transport/nccl ./internal/transport/sendrecv ./cmd/p2pbench
 
 bench: build bin/bareloop ## compare with UCX and libfabric on this machine's CPUs
 	scripts/setup peers

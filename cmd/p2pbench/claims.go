@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
@@ -20,9 +21,9 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
-const claimsHelp = `Run what the authors of UCCL #876 and MPICH #7862 claimed as comparisons on this machine:
-each arm is a p2pbench command that can be typed by itself, both are measured interleaved
-in one run, and the verdict stands beside the published figure.
+const claimsHelp = `Run what the authors of UCCL #876, MPICH #7862 and torchcomms #2728 claimed as comparisons on
+this machine: each arm is a p2pbench command that can be typed by itself, both are measured
+interleaved in one run, and the verdict stands beside the published figure.
 
 The claims p2pbench/… are its own, judged alike.
 
@@ -66,7 +67,8 @@ func (a *app) claimsRunCommand() *cobra.Command {
 	var f claimsFlags
 	c := &cobra.Command{
 		Use: "run ID...", Short: "Measure claims and give their verdicts",
-		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or uccl-876, mpich-7862 or p2pbench for\nall of its claims, or all.",
+		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or " +
+			strings.Join(claim.Seeds(), ", ") + "\nfor all of its claims, or all.",
 		RunE: func(c *cobra.Command, args []string) error { return a.runClaims(c.Context(), f, args) },
 	}
 	fs := c.Flags()
@@ -138,11 +140,11 @@ func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
 
 // where says what kind of device the claims run on, and what is to be said of that. Its errors are the user's.
 func (f claimsFlags) where() (kind string, notes []string, err error) {
-	arm, err := f.parse([]string{"ipc"})
+	arm, err := f.parse([]string{"ipc"}) // any path's: which devices there are depends on none
 	if err != nil {
 		return "", nil, err
 	}
-	t, err := arm.target()
+	t, err := arm.shared().target()
 	if err != nil {
 		return "", nil, err
 	}
@@ -164,6 +166,7 @@ func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims [
 	for _, c := range claims {
 		var outcomes []claim.Outcome
 		for _, t := range c.Tests {
+			t = t.On(kind != host.Kind)
 			if f.quick {
 				t = t.Quick()
 			}
@@ -213,18 +216,19 @@ func (f claimsFlags) commands(t claim.Test, kind string) (a, b []string) {
 }
 
 // parse reads an arm's command with the flags of its path command.
-func (f claimsFlags) parse(command []string) (*ipcFlags, error) {
-	if command[0] != "ipc" {
+func (f claimsFlags) parse(command []string) (path, error) {
+	arm, ok := pathNamed(command[0])
+	if !ok {
 		return nil, fmt.Errorf("claims: no path command %q", command[0])
 	}
-	var arm ipcFlags
-	c := &cobra.Command{Use: "ipc"}
-	arm.registerAll(c)
-	if err := c.ParseFlags(command[1:]); err != nil {
+	fs := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
+	arm.register(fs)
+	if err := fs.Parse(command[1:]); err != nil {
 		return nil, usageError{err}
 	}
-	arm.device, arm.gpus, arm.timeout, arm.quiet = f.device, f.gpus, f.timeout, f.quiet
-	return &arm, nil
+	c := arm.shared()
+	c.device, c.gpus, c.timeout, c.quiet = f.device, f.gpus, f.timeout, f.quiet
+	return arm, nil
 }
 
 // runTest measures the arms of a test in one run. What this machine cannot do is in the result and no error.
@@ -243,7 +247,7 @@ func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, ar
 		}
 		return run, err
 	case err != nil:
-		run.Absent = reason(err)
+		run.Absent, run.Hung = reason(err), errors.Is(err, worker.ErrHang)
 		return run, unlessAbsent(err)
 	}
 	if doc.Env == nil {
@@ -283,8 +287,12 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	if err != nil {
 		return trial{}, err
 	}
-	arm.vs = t.B.Baseline
-	s, where, err := arm.spec(subject)
+	c := arm.shared()
+	if n := strings.Count(f.gpus, ",") + 1; f.gpus != "" && n != c.ranks {
+		return trial{}, fmt.Errorf("it takes %d ranks, and --gpus %s names %d devices: %w", c.ranks, f.gpus, n, gpu.ErrUnsupported)
+	}
+	c.vs = t.B.Baseline
+	s, where, err := c.spec(subject)
 	if err != nil {
 		return trial{}, err
 	}
@@ -302,11 +310,14 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	if err != nil {
 		return trial{}, usageError{err}
 	}
+	ranks, err := takingPart(p.Arms, where.ranks)
+	if err != nil {
+		return trial{}, err
+	}
 	if err := p.Fits(free); err != nil {
 		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 	}
-	ranks, err := takingPart(p.Arms, where.ranks)
-	return trial{plan: p, common: &arm.common, target: where, ranks: ranks}, err
+	return trial{plan: p, common: c, target: where, ranks: ranks}, nil
 }
 
 // other is arm B.
@@ -315,10 +326,8 @@ func (f claimsFlags) other(t claim.Test, command []string, where target) (worker
 	if err != nil {
 		return worker.Arm{}, err
 	}
-	for _, d := range where.ranks {
-		if err := arm.accept(where.driver, d); err != nil {
-			return worker.Arm{}, err
-		}
+	if err := arm.shared().accepts(where); err != nil {
+		return worker.Arm{}, err
 	}
 	b, err := arm.arm()
 	b.Name = t.B.Label

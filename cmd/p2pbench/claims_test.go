@@ -5,12 +5,13 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
@@ -55,11 +56,12 @@ func TestEveryArmCanBeTyped(t *testing.T) {
 func TestEveryTestIsOnePlan(t *testing.T) {
 	f := claimsFlags{device: host.Kind, timeout: time.Minute}
 	eachTest(t, func(t *testing.T, test claim.Test) {
+		test = test.On(false)
 		a, b := f.commands(test, host.Kind)
 		tr, err := f.plan(test, a, b)
 		needsGPU := func(a claim.Arm) bool {
-			return a.Baseline == "nccl" || slices.ContainsFunc(a.Args, func(s string) bool {
-				return slices.Contains([]string{"ce", "sm", "bulk", "proxy"}, s)
+			return strings.HasPrefix(a.Baseline, "nccl") || slices.ContainsFunc(a.Args, func(s string) bool {
+				return a.Args[0] == "ipc" && slices.Contains([]string{"ce", "sm", "bulk", "proxy"}, s)
 			})
 		}
 		if needsGPU(test.A) || needsGPU(test.B) {
@@ -71,12 +73,15 @@ func TestEveryTestIsOnePlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		arms := 1
+		arms, ranks := 1, 2
 		if test.Paired() {
 			arms = 2
 		}
+		if i := slices.Index(test.A.Args, "--ranks"); i >= 0 {
+			ranks, _ = strconv.Atoi(test.A.Args[i+1])
+		}
 		p := tr.plan
-		if len(p.Arms) != arms || len(tr.ranks) != arms || len(tr.target.ranks) != 2 || tr.common.timeout != time.Minute {
+		if len(p.Arms) != arms || len(tr.ranks) != arms || len(tr.target.ranks) != ranks || tr.common.timeout != time.Minute {
 			t.Fatalf("%d arms of ranks %v on %d devices, timeout %v", len(p.Arms), tr.ranks, len(tr.target.ranks), tr.common.timeout)
 		}
 		if arms == 2 && (p.Arms[1].Name != test.B.Label || string(p.Arms[0].Options) == string(p.Arms[1].Options)) {
@@ -150,30 +155,40 @@ func TestInterruptedClaims(t *testing.T) {
 	}
 }
 
-// Every preset is made of flags that there are, with values that they take.
+// Every preset is made of flags that there are, with values that they take, on GPUs and on CPU memory.
 func TestEveryPresetIsFlags(t *testing.T) {
 	for _, p := range claim.Presets() {
-		var f ipcFlags
-		c := &cobra.Command{Use: "ipc"}
-		f.registerAll(c)
-		for _, s := range slices.Concat(p.Flags, p.OnGPU) {
-			if err := c.Flags().Set(s.Name, s.Value); err != nil {
-				t.Errorf("%s: --%s %s: %v", p.Name, s.Name, s.Value, err)
+		for _, gpu := range []bool{false, true} {
+			f, ok := pathNamed(p.Path)
+			if !ok {
+				t.Fatalf("%s: no path command %q", p.Name, p.Path)
 			}
-			if slices.Contains(presetFree, s.Name) {
-				t.Errorf("%s: --%s is the user's", p.Name, s.Name)
+			fs := pflag.NewFlagSet(p.Path, pflag.ContinueOnError)
+			f.register(fs)
+			for _, s := range p.On(gpu) {
+				if err := fs.Set(s.Name, s.Value); err != nil {
+					t.Errorf("%s: --%s %s: %v", p.Name, s.Name, s.Value, err)
+				}
+				if slices.Contains(presetFree, s.Name) {
+					t.Errorf("%s: --%s is the user's", p.Name, s.Name)
+				}
 			}
-		}
-		if _, err := f.arm(); err != nil {
-			t.Errorf("%s: %v", p.Name, err)
+			if _, err := f.arm(); err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+			}
 		}
 	}
-	var f ipcFlags
-	c := &cobra.Command{Use: "ipc"}
-	f.registerAll(c)
-	for _, name := range presetFree {
-		if c.Flags().Lookup(name) == nil {
-			t.Errorf("--%s is left to the user, and there is no such flag", name)
+}
+
+// What presets leave to the user is there on every path.
+func TestPresetsLeaveFlagsThatThereAre(t *testing.T) {
+	for _, p := range pathCommands() {
+		fs := pflag.NewFlagSet(p.name, pflag.ContinueOnError)
+		p.flags().register(fs)
+		for _, name := range presetFree {
+			if fs.Lookup(name) == nil {
+				t.Errorf("%s: --%s is left to the user, and there is no such flag", p.name, name)
+			}
 		}
 	}
 }
@@ -181,14 +196,17 @@ func TestEveryPresetIsFlags(t *testing.T) {
 // On a GPU a preset says how the pull request copied.
 func TestPresetOnGPU(t *testing.T) {
 	p, _ := claim.PresetNamed("uccl-876-anchor")
-	var f ipcFlags
-	c := &cobra.Command{Use: "ipc"}
-	f.registerAll(c)
-	if err := c.ParseFlags([]string{"--engine", "sm"}); err != nil {
+	f, _ := pathNamed(p.Path)
+	fs := pflag.NewFlagSet(p.Path, pflag.ContinueOnError)
+	f.register(fs)
+	if err := fs.Parse([]string{"--engine", "sm"}); err != nil {
 		t.Fatal(err)
 	}
-	err := f.presetAgrees(p.Name, slices.Concat(p.Flags, p.OnGPU))
+	err := f.shared().presetAgrees(p.Name, p.On(true))
 	if want := "--engine sm: --preset uccl-876-anchor runs --engine ce: leave one of them out"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+	if err := f.shared().presetAgrees(p.Name, p.On(false)); err == nil || !strings.Contains(err.Error(), "has its own way") {
+		t.Errorf("between CPU memories: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // target chooses every rank's device.
 func (c *common) target() (target, error) {
-	if c.ranks != 2 {
-		return target{}, usagef("--ranks %d: a path is measured between 2", c.ranks)
+	if err := c.checkRanks(); err != nil {
+		return target{}, err
 	}
 	d, infos, notes, err := c.devices()
 	if err != nil {
@@ -26,10 +26,29 @@ func (c *common) target() (target, error) {
 	for r := range c.ranks {
 		t.ranks = append(t.ranks, infos[r%len(infos)])
 	}
-	if len(infos) < c.ranks && d.Kind() != host.Kind {
+	switch {
+	case len(infos) >= c.ranks || d.Kind() == host.Kind:
+	case len(infos) == 1 && c.ranks == 2:
 		t.notes = append(t.notes, fmt.Sprintf("one GPU: both ranks share %s %d, so nothing crosses a link", d.Kind(), infos[0].Index))
+	default:
+		t.notes = append(t.notes, fmt.Sprintf("%d ranks share %d GPUs: not all of what they send crosses a link", c.ranks, len(infos)))
 	}
 	return t, nil
+}
+
+// mostRanks bounds the processes that a slip of the finger starts.
+const mostRanks = 64
+
+func (c *common) checkRanks() error {
+	switch {
+	case c.ring && (c.ranks < 2 || c.ranks > mostRanks):
+		return usagef("--ranks %d: a ring has 2 to %d", c.ranks, mostRanks)
+	case c.ring || c.ranks == 2:
+		return nil
+	case c.traits.rings && c.ranks > 2:
+		return usagef("--ranks %d: a path is measured between 2: add --ring to join more", c.ranks)
+	}
+	return usagef("--ranks %d: a path is measured between 2", c.ranks)
 }
 
 // devices finds the driver that --device asks for and what it sees.

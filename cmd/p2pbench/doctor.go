@@ -23,6 +23,8 @@ type diagnosis struct {
 	Memlock string       `json:"memlock"` // limit of locked memory: "unlimited" or bytes
 	Kinds   []kindReport `json:"devices"`
 	Paths   []pathReport `json:"paths"`
+	// Kernels is by device; absent: nobody asked.
+	Kernels *[]kernelReport `json:"kernels,omitempty"`
 }
 
 // kindReport is one kind of device: what there is, or why there is none.
@@ -49,10 +51,15 @@ type pathReport struct {
 
 func (a *app) doctorCommand() *cobra.Command {
 	var format string
+	var kernels bool
 	c := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine has, what is missing and why", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := diagnose()
+			if kernels {
+				found := inspect(newDrivers())
+				d.Kernels = &found
+			}
 			switch format {
 			case "table":
 				return printDiagnosis(a.stdout, d)
@@ -65,6 +72,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&format, "format", "table", "table or json")
+	c.Flags().BoolVar(&kernels, "kernels", false, "open every GPU and list its kernels: registers, spills, shared memory")
 	return c
 }
 
@@ -98,7 +106,11 @@ func links(drv gpu.Driver, infos []gpu.Info) []linkInfo {
 // paths tells for every path whether it runs on that kind of device.
 func paths(k kindReport) []pathReport {
 	var out []pathReport
-	for _, arm := range []worker.Arm{newArm("ipc", nil), newArm("memcpy", nil), newArm("nccl", nil)} {
+	var arms []worker.Arm
+	for _, p := range pathCommands() {
+		arms = append(arms, newArm(p.name, nil))
+	}
+	for _, arm := range append(arms, newArm("memcpy", nil), newArm("nccl", nil)) {
 		r := pathReport{Path: arm.Name, Device: k.Kind, Problem: k.Problem}
 		if len(k.Devices) > 0 {
 			pair := []gpu.Info{k.Devices[0], k.Devices[min(1, len(k.Devices)-1)]}
@@ -147,7 +159,10 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 		}
 		fmt.Fprintf(t, "  %s\ton %s\t%s\n", p.Path, p.Device, state)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || d.Kernels == nil {
+		return err
+	}
+	return printKernels(w, *d.Kernels)
 }
 
 func printKind(w io.Writer, k kindReport) {

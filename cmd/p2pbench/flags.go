@@ -12,7 +12,9 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/fault"
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/report"
+	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -53,29 +55,67 @@ type common struct {
 	quiet       bool
 	preset      string // that the path command set its flags by
 
-	flags *pflag.FlagSet
-	sweep sweepRange
+	flags  *pflag.FlagSet
+	traits traits
+	ring   bool // --ring, of paths that have it
 	// accept lets the path refuse a device before anything is started; nil: it takes any.
 	accept func(gpu.Driver, gpu.Info) error
 	// faults are the values of --inject that the path itself commits; others are its devices'.
 	faults []string
+	// shape has the path's last word on the request, its baselines excepted.
+	shape func(*sweep.Spec) error
+	// beside is how baselines are measured, so that they can stand beside the path.
+	beside beside
+}
+
+// traits are what a path has of its own among the flags that every path has.
+type traits struct {
+	path  string // the path command's name
+	sweep sweepRange
+	ops   string // of --op, by default
+	graph string // what --cudagraph does
+	rings bool   // more than two ranks, with --ring
 }
 
 // sweepRange is a path's default sizes.
 type sweepRange struct {
 	lo, hi, factor uint64
+	onHost         uint64 // where it ends between CPU memories, so that it fits small machines; 0: at hi
 }
 
-func (c *common) register(f *pflag.FlagSet, r sweepRange) {
-	c.flags, c.sweep = f, r
-	span := fmt.Sprintf("%s to %s by %d", sweep.FormatSize(r.lo), sweep.FormatSize(r.hi), r.factor)
+func (r sweepRange) String() string {
+	text := fmt.Sprintf("%s to %s", sweep.FormatSize(r.lo), sweep.FormatSize(r.hi))
+	if r.onHost > 0 {
+		text += fmt.Sprintf(" (CPU memory: %s)", sweep.FormatSize(r.onHost))
+	}
+	return text + fmt.Sprintf(" by %d", r.factor)
+}
+
+// end is where it ends by default, on that kind of device and from lo on.
+func (r sweepRange) end(kind string, lo uint64) uint64 {
+	if kind == host.Kind && r.onHost > 0 {
+		return max(r.onHost, lo)
+	}
+	return r.hi
+}
+
+func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
+	c.flags, c.traits = f, t
+	r := t.sweep
 	f.StringVar(&c.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
-	f.StringVar(&c.gpus, "gpus", "", "device `index` of each rank, such as 0,1; 0,0 shares one (default: one each)")
+	shares, most := "; 0,0 shares one", ""
+	if t.rings {
+		shares = "" // kernels that wait for each other cannot
+	}
+	if r.onHost > 0 {
+		most = " (CPU memory: " + sweep.FormatSize(r.onHost) + " by default)"
+	}
+	f.StringVar(&c.gpus, "gpus", "", "device `index` of each rank, such as 0,1"+shares+" (default: one each)")
 	f.IntVar(&c.ranks, "ranks", 2, "number of processes")
-	f.BoolVar(&c.sizeSweep, "size-sweep", false, "the whole default sweep, "+span+" (this is the default)")
+	f.BoolVar(&c.sizeSweep, "size-sweep", false, "the whole default sweep, "+r.String()+" (this is the default)")
 	f.StringVar(&c.sizes, "sizes", "", "message `sizes`, such as 8,4K,1M (K M G are binary, KB MB GB decimal)")
 	f.StringVarP(&c.minBytes, "minbytes", "b", sweep.FormatSize(r.lo), "smallest message `size`")
-	f.StringVarP(&c.maxBytes, "maxbytes", "e", sweep.FormatSize(r.hi), "largest message `size`")
+	f.StringVarP(&c.maxBytes, "maxbytes", "e", sweep.FormatSize(r.hi), "largest message `size`"+most)
 	f.Uint64VarP(&c.stepFactor, "stepfactor", "f", r.factor, "next size = this × size")
 	f.StringVarP(&c.stepBytes, "stepbytes", "i", "", "next size = size + this many `bytes`")
 	f.StringVar(&c.offset, "offset", "0", "`bytes` from the start of the allocation to the message")
@@ -83,12 +123,12 @@ func (c *common) register(f *pflag.FlagSet, r sweepRange) {
 	f.IntVarP(&c.warmup, "warmup", "w", -1, "iterations before the samples (default: 2 to 50 by iterations)")
 	f.DurationVarP(&c.duration, "duration", "D", 0, "measure each cell this long instead of a number of iterations")
 	f.StringVar(&c.until, "until", "", "stop a cell when its median is known so well: `ci=1%` (95 % interval, ±)")
-	f.StringVar(&c.ops, "op", "latency,stream", "operations: latency, stream, bidir, pingpong")
+	f.StringVar(&c.ops, "op", t.ops, "operations: latency, stream, bidir, pingpong")
 	f.BoolVar(&c.bidir, "bidir", false, "measure bidir too")
 	f.IntVar(&c.window, "window", 0, "messages in flight in stream and bidir (default 8, fewer when they are large)")
-	f.IntVarP(&c.graph, "cudagraph", "G", 0, "1: start each window's copies as one CUDA graph")
+	f.IntVarP(&c.graph, "cudagraph", "G", 0, t.graph)
 	f.StringVar(&c.vs, "vs", "", "`baselines` measured in the same run, interleaved: "+strings.Join(baselines, ", ")+
-		" (one CUDA graph a window); CTAS: thread blocks")
+		" (one CUDA graph a window); CTAS: thread blocks, or auto")
 	f.BoolVar(&c.requireVs, "require-vs", false, "fail when a baseline cannot run instead of printing n/a")
 	f.StringVar(&c.requirePath, "require-path", "", "fail unless this `path` is the one that runs")
 	f.StringVarP(&c.check, "check", "c", "full", "payload check: full, sample or off (1 and 0 mean full and off)")
@@ -99,6 +139,7 @@ func (c *common) register(f *pflag.FlagSet, r sweepRange) {
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the payloads")
 	f.StringVar(&c.pin, "pin", "auto", "auto: pin each rank near its device before it allocates; off")
 	f.StringVar(&c.launcher, "launcher", "", "`command` to put before each worker's, such as an emulator or a profiler")
+	f.StringVar(&c.preset, "preset", "", "repeat a pull request's `run`: "+strings.Join(claim.PresetNames(t.path), ", "))
 	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "nothing on stderr but errors")
 	_ = f.MarkHidden("inject") // exists: registered above
@@ -117,25 +158,34 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	if err != nil {
 		return sweep.Spec{}, t, err
 	}
-	for _, d := range t.ranks {
-		if c.accept == nil {
-			break
-		}
-		if err := c.accept(t.driver, d); err != nil {
-			return sweep.Spec{}, t, err
-		}
+	if err := c.accepts(t); err != nil {
+		return sweep.Spec{}, t, err
 	}
 	s := sweep.Spec{
 		Subject: subject, Devices: t.ranks, Iters: c.iters, Warmup: c.warmup, Window: c.window,
-		Duration: c.duration, Seed: c.seed, Graph: c.graph == 1,
+		Duration: c.duration, Seed: c.seed,
 	}
-	steps := []func(*sweep.Spec) error{c.checkValues, c.readSizes, c.readOps, c.readUntil, c.readBaselines}
-	for _, step := range steps {
+	for _, step := range []func(*sweep.Spec) error{
+		c.checkValues, c.readSizes, c.readOps, c.readUntil, c.shape, c.readBaselines,
+	} {
 		if err := step(&s); err != nil {
 			return sweep.Spec{}, t, err
 		}
 	}
 	return s, t, nil
+}
+
+// accepts asks the path whether it takes these devices.
+func (c *common) accepts(t target) error {
+	for _, d := range t.ranks {
+		if c.accept == nil {
+			return nil
+		}
+		if err := c.accept(t.driver, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *common) checkValues(s *sweep.Spec) error {
@@ -163,14 +213,10 @@ func (c *common) checkValues(s *sweep.Spec) error {
 		return usagef("--duration %v: want more than 0, such as 2s", c.duration)
 	case c.timeout < time.Second:
 		return usagef("--timeout %v: want at least 1s", c.timeout)
-	case c.graph != 0 && c.graph != 1:
-		return usagef("--cudagraph %d: want 0 (off) or 1 (one graph per window)", c.graph)
 	case c.pin != "auto" && c.pin != "off":
 		return usagef("--pin %s: use auto or off", c.pin)
 	case !slices.Contains(report.Formats, c.format):
 		return usagef("--format %s: use one of %s", c.format, strings.Join(report.Formats, ", "))
-	case c.graph == 1 && s.Devices[0].Kind == "host":
-		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
 	}
 	if inject := c.deviceFault(); inject != "" {
 		if _, err := fault.Parse(inject); err != nil {
@@ -212,6 +258,9 @@ func (c *common) readRange(s *sweep.Spec) error {
 	hi, err := sweep.ParseSize(c.maxBytes)
 	if err != nil {
 		return usagef("--maxbytes: %w", err)
+	}
+	if !c.flags.Changed("maxbytes") {
+		hi = c.traits.sweep.end(s.Devices[0].Kind, lo)
 	}
 	var step uint64
 	if c.stepBytes != "" {
@@ -267,7 +316,7 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 	}
 	seen := map[string]bool{}
 	for name := range strings.SplitSeq(c.vs, ",") {
-		arm, err := baseline(strings.TrimSpace(name), s.Devices[0].Kind)
+		arm, err := baseline(strings.TrimSpace(name), s.Devices[0].Kind, c.beside)
 		if err != nil {
 			return err
 		}

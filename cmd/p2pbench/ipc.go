@@ -2,21 +2,23 @@ package main
 
 import (
 	"slices"
-	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 )
 
-// ipcSweep is `--size-sweep` for ipc.
-var ipcSweep = sweepRange{lo: 1 << 10, hi: 256 << 20, factor: 4}
+// ipcTraits are what ipc's common flags are by default.
+var ipcTraits = traits{
+	path: "ipc", sweep: sweepRange{lo: 1 << 10, hi: 256 << 20, factor: 4}, ops: "latency,stream",
+	graph: "1: start each window's copies as one CUDA graph",
+}
 
-// ipcFlags are the flags of `p2pbench ipc` and `p2pbench plan ipc`.
+// ipcFlags are the flags of ipc.
 type ipcFlags struct {
 	common
 	path        string
@@ -37,15 +39,15 @@ type ipcFlags struct {
 	sameProcess bool
 }
 
-func (f *ipcFlags) registerAll(c *cobra.Command) {
-	fs := c.Flags()
-	f.register(fs, ipcSweep)
-	f.faults = ipc.Faults
+func (f *ipcFlags) shared() *common { return &f.common }
+
+func (f *ipcFlags) register(fs *pflag.FlagSet) {
+	f.registerCommon(fs, ipcTraits)
+	f.faults, f.shape = ipc.Faults, f.shapeSpec
 	f.accept = func(d gpu.Driver, i gpu.Info) error {
 		engine := ipc.Options{Engine: f.engine, Streams: f.streams}.EngineName()
 		return d.Accepts(i, engine, gpu.HandleKind(f.handle))
 	}
-	fs.StringVar(&f.preset, "preset", "", "repeat a pull request's `run`: "+strings.Join(claim.PresetNames(), ", "))
 	fs.StringVar(&f.path, "path", "auto", "auto, direct, handshake, relay or get (see above); auto: direct where the devices reach each other, else relay")
 	fs.StringVar(&f.engine, "engine", "auto",
 		"how bytes move: cuda ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size")
@@ -111,6 +113,18 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	return arm, nil
 }
 
+// shapeSpec says whether windows are recorded.
+func (f *ipcFlags) shapeSpec(s *sweep.Spec) error {
+	switch {
+	case f.graph != 0 && f.graph != 1:
+		return usagef("--cudagraph %d: want 0 (off) or 1 (one graph per window)", f.graph)
+	case f.graph == 1 && s.Devices[0].Kind == host.Kind:
+		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
+	}
+	s.Graph = f.graph == 1
+	return nil
+}
+
 const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU. Without a GPU the two
 processes share CPU memory. Everything that a message costs is inside its time.
 
@@ -125,30 +139,13 @@ stream    a window of messages at once; one sample is one window
 bidir     a window each way at the same time
 pingpong  there and back, halved`
 
-func (a *app) ipcCommand() *cobra.Command {
-	var f ipcFlags
-	c := &cobra.Command{
-		Use: "ipc", Short: "Memory-handle IPC between two processes", Long: ipcHelp, Args: noArgs,
-		Example: `  p2pbench ipc --size-sweep
+func ipcCommand() pathCommand {
+	return pathCommand{
+		name: "ipc", short: "Memory-handle IPC between two processes", long: ipcHelp,
+		example: `  p2pbench ipc --size-sweep
   p2pbench ipc --sizes 1K,64K,1M --vs memcpy,nccl --op latency,bidir
   p2pbench ipc --path get --buffers rotate:17 --cache-size 16 --sizes 1M
   p2pbench ipc --device host --sizes 8 --op pingpong --until ci=1% --out run.json`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			arm, err := f.arm()
-			if err != nil {
-				return err
-			}
-			return a.measure(c.Context(), &f.common, arm)
-		},
+		flags: func() path { return &ipcFlags{} },
 	}
-	f.registerAll(c)
-	return c
-}
-
-// noArgs is cobra.NoArgs with a line that says what to do.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("%s takes flags only, not %q: see %s --help", c.CommandPath(), args[0], c.CommandPath())
-	}
-	return nil
 }

@@ -138,8 +138,10 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(a.ipcCommand(), a.planCommand(), a.claimsCommand(), a.renderCommand(), a.doctorCommand(),
-		a.versionCommand(), workerCommand())
+	for _, p := range pathCommands() {
+		root.AddCommand(p.command(a))
+	}
+	root.AddCommand(a.planCommand(), a.claimsCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
 	return root
 }
 

@@ -18,32 +18,14 @@ func (a *app) planCommand() *cobra.Command {
 		Example: "  p2pbench plan ipc --sizes 1K,1M --vs memcpy",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("plan: no path %q: use ipc", args[0])
+				return usagef("plan: no path %q: use one of %s", args[0], pathNames())
 			}
-			return usagef("plan: name a path command: ipc")
+			return usagef("plan: name a path command: %s", pathNames())
 		},
 	}
-	var f ipcFlags
-	ipc := &cobra.Command{
-		Use: "ipc", Short: "The plan of p2pbench ipc, same flags", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			arm, err := f.arm()
-			if err != nil {
-				return err
-			}
-			s, _, err := f.spec(arm)
-			if err != nil {
-				return err
-			}
-			p, err := sweep.Expand(s)
-			if err != nil {
-				return usageError{err}
-			}
-			return printPlan(a.stdout, p, f.format)
-		},
+	for _, p := range pathCommands() {
+		c.AddCommand(p.plan(a))
 	}
-	f.registerAll(ipc)
-	c.AddCommand(ipc)
 	return c
 }
 

@@ -17,27 +17,28 @@ var presetFree = []string{
 }
 
 // applyPreset sets the flags as the preset has them. A flag that the user gave must agree with it.
-func (f *ipcFlags) applyPreset() error {
-	if f.preset == "" {
+func (c *common) applyPreset() error {
+	if c.preset == "" {
 		return nil
 	}
-	p, ok := claim.PresetNamed(f.preset)
-	if !ok {
-		return usagef("--preset %s: no such preset: use one of %s", f.preset, strings.Join(claim.PresetNames(), ", "))
+	p, ok := claim.PresetNamed(c.preset)
+	switch {
+	case !ok:
+		return usagef("--preset %s: no such preset: use one of %s", c.preset, strings.Join(claim.PresetNames(c.traits.path), ", "))
+	case p.Path != c.traits.path:
+		return usagef("--preset %s: that is a run of p2pbench %s: use one of %s", c.preset, p.Path,
+			strings.Join(claim.PresetNames(c.traits.path), ", "))
 	}
-	d, _, _, err := f.devices()
+	d, _, _, err := c.devices()
 	if err != nil {
 		return err
 	}
-	settings := p.Flags
-	if d.Kind() != host.Kind {
-		settings = append(settings, p.OnGPU...)
-	}
-	if err := f.presetAgrees(p.Name, settings); err != nil {
+	settings := p.On(d.Kind() != host.Kind)
+	if err := c.presetAgrees(p.Name, settings); err != nil {
 		return err
 	}
 	for _, s := range settings {
-		if err := f.flags.Set(s.Name, s.Value); err != nil {
+		if err := c.flags.Set(s.Name, s.Value); err != nil {
 			return usagef("--preset %s: --%s %s: %w", p.Name, s.Name, s.Value, err)
 		}
 	}
@@ -45,9 +46,9 @@ func (f *ipcFlags) applyPreset() error {
 }
 
 // presetAgrees refuses the first flag of the user's that contradicts the preset.
-func (f *ipcFlags) presetAgrees(name string, settings []claim.Flag) error {
+func (c *common) presetAgrees(name string, settings []claim.Flag) error {
 	var err error
-	f.flags.Visit(func(given *pflag.Flag) {
+	c.flags.Visit(func(given *pflag.Flag) {
 		if err != nil || slices.Contains(presetFree, given.Name) {
 			return
 		}

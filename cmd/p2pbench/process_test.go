@@ -120,7 +120,7 @@ func TestKilledWorker(t *testing.T) {
 
 // A rank that sleeps between two looks keeps its deadline: it says what it waited for before the watchdog speaks for it.
 func TestStoppedPeerOfASleeper(t *testing.T) {
-	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "1000000", "--wake", "sleep:100ms",
+	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "1000000", "-w", "0", "--wake", "sleep:100ms",
 		"--timeout", "1s", "-q")
 	c.begin(t)
 	pids := c.untilTimed(t, 8)

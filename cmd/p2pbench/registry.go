@@ -15,6 +15,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 	"github.com/p2pbench/p2pbench/internal/transport/memcpy"
 	"github.com/p2pbench/p2pbench/internal/transport/nccl"
+	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
 // drivers are the kinds of device, the best first. A process has one of each: devices that are to reach each other
@@ -76,6 +77,12 @@ func newTransport(name string, options json.RawMessage) (transport.Transport, er
 			return nil, err
 		}
 		return nccl.New(o)
+	case "sendrecv":
+		var o sendrecv.Options
+		if err := unmarshal(options, &o); err != nil {
+			return nil, err
+		}
+		return sendrecv.New(o)
 	}
 	return nil, fmt.Errorf("no transport %q", name)
 }
@@ -99,32 +106,58 @@ func newArm(name string, options any) worker.Arm {
 // baselines are the values of --vs.
 var baselines = []string{"memcpy", "nccl[:CTAS]", "nccl-graph[:CTAS]"}
 
+// beside is what baselines take over from the path beside which they stand.
+type beside struct {
+	timing string // "device" or "host"; "": host
+	ring   bool
+	ctas   int // thread blocks of the path's kernel; 0: not bound, or none
+	// perMessage: the path starts something for each message of a window, and so shall its baselines.
+	perMessage bool
+}
+
 // baseline makes the arm for a value of --vs on that kind of device.
-func baseline(value, kind string) (worker.Arm, error) {
+func baseline(value, kind string, b beside) (worker.Arm, error) {
 	name, ctas, bound := strings.Cut(value, ":")
 	switch {
 	case name == "memcpy" && bound:
 		return worker.Arm{}, usagef("--vs %s: memcpy has no CTAs to choose: use memcpy", value)
 	case name == "memcpy":
-		var o memcpy.Options
-		if kind == host.Kind {
+		o := memcpy.Options{Timing: b.timing}
+		if kind == host.Kind && b.timing != memcpy.TimingDevice { // a queue copies in one way
 			o.Engine = "cpu-memcpy" // libc's
 		}
 		return newArm(name, o), nil
 	case name == "nccl" || name == "nccl-graph":
-		o := nccl.Options{Graph: name == "nccl-graph"}
-		if bound {
-			n, err := strconv.ParseUint(ctas, 10, 8)
-			if err != nil || n < 1 || n > nccl.MaxCTAs {
-				return worker.Arm{}, usagef("--vs %s: want 1 to %d CTAs, which is NCCL's own bound; %s alone leaves them to NCCL",
-					value, nccl.MaxCTAs, name)
-			}
-			o.CTAs = int(n)
-			name = fmt.Sprintf("%s:%d", name, n)
+		o := nccl.Options{Graph: name == "nccl-graph", Timing: b.timing, Ring: b.ring, PerMessage: b.perMessage}
+		var err error
+		if o.CTAs, err = ncclCTAs(value, ctas, bound, b); err != nil {
+			return worker.Arm{}, err
 		}
 		arm := newArm("nccl", o)
-		arm.Name = name
+		if arm.Name = name; o.CTAs > 0 {
+			arm.Name = fmt.Sprintf("%s:%d", name, o.CTAs)
+		}
 		return arm, nil
 	}
 	return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", value, strings.Join(baselines, ", "))
+}
+
+// ncclCTAs is the number of thread blocks that NCCL is asked for: the one behind its name, else as many as the path has;
+// 0: its own choice.
+func ncclCTAs(value, ctas string, bound bool, b beside) (int, error) {
+	name, _, _ := strings.Cut(value, ":")
+	switch {
+	case !bound && b.ctas > nccl.MaxCTAs:
+		return 0, usagef("--vs %s: it has %d CTAs at most, and the path has %d: name their number, such as %s:%d, or %s:auto",
+			value, nccl.MaxCTAs, b.ctas, name, nccl.MaxCTAs, name)
+	case !bound:
+		return b.ctas, nil
+	case ctas == "auto":
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(ctas, 10, 8)
+	if err != nil || n < 1 || n > nccl.MaxCTAs {
+		return 0, usagef("--vs %s: want 1 to %d CTAs, which is NCCL's own bound; %s:auto leaves them to NCCL", value, nccl.MaxCTAs, name)
+	}
+	return int(n), nil
 }

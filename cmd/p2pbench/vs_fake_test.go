@@ -1,13 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
 // fakeNCCL is a file with a driver of two GPUs and an NCCL in it, for a machine that has neither.
@@ -51,7 +55,6 @@ func TestVsNCCL(t *testing.T) {
 	}
 	for _, cell := range d.Cells {
 		own := map[uint64]uint64{4 << 10: 2, 1 << 20: 16}[cell.Size] // what the fake does
-		kernels := map[string]uint64{"latency": 1, "pingpong": 2}[cell.Op]
 		for i, want := range []struct {
 			name  string
 			ctas  uint64
@@ -62,7 +65,7 @@ func TestVsNCCL(t *testing.T) {
 			{"nccl:4", 4, map[string]string{"ctas": "4", "cudagraph": ""}},
 			{"nccl-graph:32", 32, map[string]string{"ctas": "32", "cudagraph": "window", "NCCL_NVLS_ENABLE": "0"}},
 		} {
-			checkNCCL(t, cell, cell.Vs[i], want.name, want.ctas*kernels, want.knobs)
+			checkNCCL(t, cell, cell.Vs[i], want.name, want.ctas, want.knobs)
 		}
 		if v := cell.Vs[4]; v.Name != "memcpy" || len(v.Counters) != 0 {
 			t.Errorf("%+v, want memcpy without counters", v)
@@ -81,6 +84,77 @@ func checkNCCL(t *testing.T, c record.Cell, v record.Vs, name string, ctas uint6
 	for k, want := range knobs {
 		if v.Knobs[k] != want {
 			t.Errorf("%s of %d bytes, %s: %s is %q, want %q", c.Op, c.Size, name, k, v.Knobs[k], want)
+		}
+	}
+}
+
+// Beside kernels NCCL and memcpy are timed as they are, NCCL runs the same ring, and has as many thread blocks.
+func TestBesideKernels(t *testing.T) {
+	lib := fakeNCCL(t)
+	type options struct {
+		Timing string `json:"timing"`
+		Ring   bool   `json:"ring"`
+		CTAs   int    `json:"ctas"`
+		Graph  bool   `json:"graph"`
+		// PerMessage is NCCL's; memcpy copies each message by itself anyway.
+		PerMessage bool `json:"per_message"`
+	}
+	for _, tt := range []struct {
+		flags []string
+		want  []options
+		names []string
+	}{
+		{
+			[]string{"--variant", "ws", "--ctas", "4", "--vs", "nccl,nccl-graph:8,memcpy"},
+			[]options{{"device", false, 4, false, true}, {"device", false, 8, true, true}, {"device", false, 0, false, false}},
+			[]string{"nccl:4", "nccl-graph:8", "memcpy"},
+		},
+		{
+			[]string{"--variant", "stable", "--ctas", "4", "--ring", "--timing", "host", "--vs", "nccl,nccl:auto"},
+			[]options{{"host", true, 8, false, true}, {"host", true, 0, false, true}},
+			[]string{"nccl:8", "nccl"},
+		},
+	} {
+		c := newCommand(t, slices.Concat([]string{"plan", "sendrecv", "--device", "cuda", "--sizes", "1K", "--format", "json"}, tt.flags)...)
+		c.Env = append(c.Env, "P2PBENCH_LIBCUDA="+lib, "P2PBENCH_LIBNCCL="+lib)
+		c.begin(t)
+		if code := c.end(t); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, c.stderr.String())
+		}
+		var p sweep.Plan
+		if err := json.Unmarshal(c.stdout.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range tt.want {
+			var got options
+			if err := json.Unmarshal(p.Arms[i+1].Options, &got); err != nil || got != want || p.Arms[i+1].Name != tt.names[i] {
+				t.Errorf("%q: %s is %+v, %v; want %s, %+v", tt.flags, p.Arms[i+1].Name, got, err, tt.names[i], want)
+			}
+		}
+	}
+}
+
+// Kernels of two processes that wait for each other need a GPU each: a ring of three on two GPUs cannot be measured, and
+// two ranks on one are refused.
+func TestKernelsNeedGPUsOfTheirOwn(t *testing.T) {
+	lib := fakeNCCL(t)
+	for _, tt := range []struct {
+		code int
+		args []string
+		says string
+	}{
+		{exitOK, []string{"claims", "run", "torchcomms-2728/ring-peers", "-q", "--format", "json"}, `"why": "sendrecv: ranks 0 and 2 on GPU-`},
+		{exitUsage, []string{"sendrecv", "--gpus", "1,1", "--sizes", "8"}, "sendrecv: ranks 0 and 1 on GPU-"},
+		{exitOK, []string{"doctor", "--kernels"}, "cuda 1, Fake GPU 1:"},
+	} {
+		if tt.args[0] != "doctor" {
+			tt.args = append(tt.args, "--device", "cuda")
+		}
+		c := newCommand(t, tt.args...)
+		c.Env = append(c.Env, "P2PBENCH_LIBCUDA="+lib, "P2PBENCH_LIBNCCL="+lib)
+		c.begin(t)
+		if code := c.end(t); code != tt.code || !strings.Contains(c.stdout.String()+c.stderr.String(), tt.says) {
+			t.Errorf("%q: exit code %d, want %d, and %q in:\n%s%s", tt.args, code, tt.code, tt.says, c.stdout.String(), c.stderr.String())
 		}
 	}
 }

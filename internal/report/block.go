@@ -69,21 +69,57 @@ func (b block) subject() string {
 	}
 	add("path", c.Path)
 	add("engine", asked(c))
+	if ring(c) {
+		add("ring of", fmt.Sprint(c.Ranks))
+	}
 	add("", b.devices())
 	if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
 		add("link", l.Type)
 	}
 	add("completion", c.Completion)
-	switch {
-	case !b.varies(window):
-		add("window", window(c))
-	default:
-		add("", "window by row")
+	if by := c.Knobs["timing"]; by != "" && !b.varies(knob("timing")) {
+		add("timed by the", by)
 	}
+	add("", b.launch())
 	if !b.varies(offset) && c.Offset != 0 {
 		add("offset", offset(c))
 	}
 	return clean(c.Op) + ": " + strings.Join(parts, ", ")
+}
+
+// ring reports whether each rank sends to the next one.
+func ring(c record.Cell) bool { return c.Knobs["ring"] == "true" }
+
+// launch is how many messages are in flight, and how they are started where that is not one by one.
+func (b block) launch() string {
+	c := b.cells[0]
+	windows := "window " + window(c)
+	if b.varies(window) {
+		windows = "window by row"
+	}
+	switch started(c) {
+	case "graph":
+		if b.varies(started) { // a column tells
+			return windows
+		}
+		if b.varies(window) {
+			return "graph of a window, by row"
+		}
+		return "graph of " + window(c)
+	case "persistent":
+		if !b.varies(started) {
+			return "persistent kernel, " + windows
+		}
+	}
+	return windows
+}
+
+// started is how a window is started: "graph", "persistent" or otherwise.
+func started(c record.Cell) string {
+	if c.Knobs["cudagraph"] == "window" {
+		return "graph"
+	}
+	return c.Knobs["launch"]
 }
 
 // definition says what µs and GB/s are in this block.
@@ -94,6 +130,10 @@ func (b block) definition() string {
 	case "stream":
 		return "µs of a whole window; GB/s = window × size ÷ p50, one direction"
 	case "bidir":
+		if ring(b.cells[0]) {
+			return "µs of a whole window from each rank to the next; GB/s/dir = window × size ÷ p50, from one rank; GB/s sum = " +
+				"from all of them"
+		}
 		return "µs of a whole window each way; GB/s/dir = window × size ÷ p50, one direction; GB/s sum = both directions"
 	case "pingpong":
 		return "µs of half a round trip, one message in flight; GB/s = size ÷ p50, one direction at a time"
@@ -119,6 +159,8 @@ func (b block) devices() string {
 		return names[0]
 	case same && len(seen) == 1:
 		return fmt.Sprintf("%d ranks on one %s", len(names), names[0])
+	case same && len(seen) < len(names):
+		return fmt.Sprintf("%d ranks on %d × %s", len(names), len(seen), names[0])
 	case same:
 		return fmt.Sprintf("%d × %s", len(names), names[0])
 	case len(names) == 2:

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
@@ -11,7 +12,29 @@ import (
 // by cell.
 var shownCounters = []string{
 	"path_direct", "path_handshake", "path_relay", "path_get", "control_msgs", "published", "exports", "opens", "closes",
-	"hits", "misses", "direct", "evictions", "stale", "overlap_deletes", "bounced", "moved_buffers",
+	"hits", "misses", "direct", "evictions", "stale", "overlap_deletes", "bounced", "moved_buffers", "steps", "fences",
+}
+
+// shownLevels are what a cell's kernels had: not sums, but from the least to the most.
+var shownLevels = []struct {
+	name string
+	text func(uint64) string
+	of   func(record.Cell) []map[string]uint64
+}{
+	{"ctas", count, ownCounters},
+	{"stride", size, ownCounters},
+	{"nccl_ctas", count, baselineCounters},
+}
+
+func count(n uint64) string { return fmt.Sprint(n) }
+
+func ownCounters(c record.Cell) []map[string]uint64 { return []map[string]uint64{c.Counters} }
+
+func baselineCounters(c record.Cell) (all []map[string]uint64) {
+	for _, v := range c.Vs {
+		all = append(all, v.Counters)
+	}
+	return all
 }
 
 // countersText sums the counters of all cells. A path that no message took is left out, as is what does not apply.
@@ -34,10 +57,34 @@ func countersText(cells []record.Cell) string {
 		}
 		parts = append(parts, text)
 	}
+	parts = append(parts, levelTexts(cells)...)
 	if mapped := mappedBytes(cells); mapped > 0 {
 		parts = append(parts, fmt.Sprintf("mapped %.1f MiB", float64(mapped)/(1<<20)))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// levelTexts are the levels that any of the cells has: "ctas 4", "stride 256K to 2M".
+func levelTexts(cells []record.Cell) (parts []string) {
+	for _, level := range shownLevels {
+		var values []uint64
+		for _, c := range cells {
+			for _, counters := range level.of(c) {
+				if v, ok := counters[level.name]; ok {
+					values = append(values, v)
+				}
+			}
+		}
+		if len(values) == 0 {
+			continue
+		}
+		text := level.name + " " + level.text(slices.Min(values))
+		if most := slices.Max(values); most > slices.Min(values) {
+			text += " to " + level.text(most)
+		}
+		parts = append(parts, text)
+	}
+	return parts
 }
 
 // mappedBytes is the memory of the peers that was mapped after the last cell: a level.

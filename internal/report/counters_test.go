@@ -30,3 +30,20 @@ func TestCountersText(t *testing.T) {
 		}
 	}
 }
+
+// Levels are not summed: they are what the cells had, from the least to the most.
+func TestLevelsAreNotSummed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cells []record.Cell
+		want  string
+	}{
+		"by size": {kernels().Cells, "steps 307200, fences 326400, ctas 0 to 16, nccl_ctas 2 to 32"},
+		"staged":  {circle().Cells, "steps 35200, fences 37400, ctas 4, stride 256K to 2M"},
+		"ipc":     {host().Cells, "opens 3"},
+		"none":    {[]record.Cell{{}}, ""},
+	} {
+		if got := countersText(tt.cells); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -166,3 +166,56 @@ func settings() record.Document {
 	d.Env = gpuEnv()
 	return d
 }
+
+// sendrecv is a cell of kernels on two H200.
+func sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
+	c := ipc(op, size, window, n, us)
+	c.Transport, c.Path, c.Engine = "sendrecv", "auto", "put bulk 16 CTAs"
+	c.Counters = map[string]uint64{
+		"payload_bytes": size * uint64(window*n), "messages": uint64(window * n), "steps": uint64(16 * window * n),
+		"fences": uint64(17 * window * n), "ctas": 16,
+	}
+	c.Knobs = map[string]string{
+		"handle": "legacy", "check": "full", "seed": "1", "variant": "auto", "engine": "auto", "launch": "stream",
+		"timing": "device", "ring": "false", "ctas": "auto", "copy": "auto",
+	}
+	return c
+}
+
+// kernels is a run of sendrecv: chosen by size, beside NCCL as graphs, one way and both ways.
+func kernels() record.Document {
+	d := gpus()
+	d.Cells, d.Warnings, d.Exit = nil, []string{}, 0
+	d.Command = []string{"p2pbench", "sendrecv", "--vs", "nccl-graph"}
+	for _, op := range []string{"stream", "bidir"} {
+		for i, size := range []uint64{32, 64 << 10, 8 << 20} {
+			us := 9 + float64(size)/44_000
+			c := sendrecv(op, size, 8, 400, us)
+			c.Engine = []string{"ll 1 CTA", "put bulk 16 CTAs", "ce"}[i]
+			c.Counters["ctas"] = []uint64{1, 16, 0}[i]
+			c = against(c, "nccl-graph", "nccl 2.28.3", sampling(400, 12+float64(size)/33_000))
+			c.Vs[0].Counters = map[string]uint64{"nccl_ctas": 2 << (2 * i), "messages": 3200}
+			d.Cells = append(d.Cells, c)
+		}
+	}
+	return d
+}
+
+// circle is a ring of four on two GPUs, by a staged kernel, in graphs of 20 or as many as fit.
+func circle() record.Document {
+	d := kernels()
+	d.Command, d.Cells = []string{"p2pbench", "sendrecv", "--ring", "--ranks", "4", "-G", "20", "--variant", "ws"}, nil
+	d.Env.Ranks = append(d.Env.Ranks, d.Env.Ranks...)
+	for r := range d.Env.Ranks {
+		d.Env.Ranks[r].Rank = r
+	}
+	for i, window := range []int{20, 2} {
+		c := sendrecv("bidir", 1<<(20+10*i), window, 100, 40*float64(window<<(8*i)))
+		c.Path, c.Engine, c.Ranks = "ws", "ws ldst 4 CTAs", 4
+		c.BWSum = ptr(4 * *c.BWPerDir)
+		c.Knobs["ring"], c.Knobs["launch"], c.Knobs["engine"], c.Knobs["cudagraph"] = "true", "graph", "ws ldst 4 CTAs", "window"
+		c.Counters["ctas"], c.Counters["stride"] = 4, 256<<(10+3*i)
+		d.Cells = append(d.Cells, c)
+	}
+	return d
+}

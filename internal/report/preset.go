@@ -20,8 +20,12 @@ type view struct {
 
 // A viewRow is what was measured of one size; nil: it was not.
 type viewRow struct {
-	size                    uint64
-	trip, windows, received *record.Cell // pingpong, stream, latency
+	size                          uint64
+	trip, windows, received, both *record.Cell // pingpong, stream, latency, bidir
+}
+
+func (r viewRow) cells() []*record.Cell {
+	return slices.DeleteFunc([]*record.Cell{r.trip, r.windows, r.received, r.both}, func(c *record.Cell) bool { return c == nil })
 }
 
 // viewOf lays a document out if a known preset shaped it. Footnotes go to n.
@@ -31,8 +35,11 @@ func viewOf(d record.Document, n *notes) (view, bool) {
 	if !ok || len(rows) == 0 {
 		return view{}, false
 	}
-	l := layout{rows: rows, notes: n}
+	l := layout{rows: rows, notes: n, published: ucclHardware, window: 8}
 	switch p.Name {
+	case "torchcomms-2728", "torchcomms-2728-one-way", "torchcomms-2728-one-way-16":
+		l.published, l.window = torchcommsHardware, 1
+		l.torchcomms()
 	case "uccl-876-compare":
 		l.compare()
 	case "uccl-876-relay":
@@ -43,7 +50,7 @@ func viewOf(d record.Document, n *notes) (view, bool) {
 		l.roundTrips(claim.UCCLSweep, false, true)
 	}
 	l.remarks()
-	return view{title: viewTitle(d, p), cols: l.cols}, true
+	return view{title: viewTitle(d, p, l.published), cols: l.cols}, true
 }
 
 func viewRows(d record.Document) []viewRow {
@@ -61,13 +68,15 @@ func viewRows(d record.Document) []viewRow {
 			rows[at].windows = &d.Cells[i]
 		case "latency":
 			rows[at].received = &d.Cells[i]
+		case "bidir":
+			rows[at].both = &d.Cells[i]
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b viewRow) int { return cmp.Compare(a.size, b.size) })
 	return rows
 }
 
-func viewTitle(d record.Document, p claim.Preset) []string {
+func viewTitle(d record.Document, p claim.Preset, hardware string) []string {
 	b := block{env: d.Env, cells: d.Cells}
 	c := d.Cells[0]
 	parts := []string{clean(c.Transport), "path " + clean(c.Path), "engine " + clean(asked(c)), clean(b.devices())}
@@ -77,23 +86,35 @@ func viewTitle(d record.Document, p claim.Preset) []string {
 	return []string{
 		p.Title + " (preset " + p.Name + "): " + strings.Join(parts, ", "),
 		fmt.Sprintf("%d iterations after %d of warm-up; \"as there\" are the pull request's columns, by its definitions, from "+
-			"this run's samples; \"here\" are p2pbench's own; \"MI325X\" is what it published, on AMD MI325X, for orientation",
-			c.Iters, c.Warmup),
+			"this run's samples; \"here\" are p2pbench's own; \"%s\" is what it published, on %s, for orientation",
+			c.Iters, c.Warmup, hardware[strings.LastIndex(hardware, " ")+1:], hardware),
 	}
 }
 
 // The groups of columns.
 const (
-	asThere   = "as there"
-	here      = "here"
-	published = "MI325X"
+	asThere = "as there"
+	here    = "here"
+)
+
+// What the published figures were taken on. The last word heads their columns.
+const (
+	ucclHardware       = "AMD MI325X"
+	torchcommsHardware = "NVIDIA H100"
 )
 
 // layout makes the columns of a view.
 type layout struct {
-	rows  []viewRow
-	notes *notes
-	cols  []column
+	rows      []viewRow
+	notes     *notes
+	cols      []column
+	published string // hardware
+	window    int    // that the pull request has
+}
+
+// addPublished adds a column of published figures.
+func (l *layout) addPublished(head string, drop int, text func(viewRow) string) {
+	l.add(l.published[strings.LastIndex(l.published, " ")+1:], head, "", drop, text)
 }
 
 // add adds a column; definition, if there is one, becomes a footnote of its head.
@@ -142,12 +163,12 @@ func (l *layout) roundTrips(table []claim.RoundTrip, tail, uni bool) {
 			return fixed(of(table[i]), 2)
 		}
 	}
-	l.add(published, "p50 µs", "", 0, from(func(p claim.RoundTrip) float64 { return p.P50 }))
+	l.addPublished("p50 µs", 0, from(func(p claim.RoundTrip) float64 { return p.P50 }))
 	if tail {
-		l.add(published, "p99 µs", "", 0, from(func(p claim.RoundTrip) float64 { return p.P99 }))
+		l.addPublished("p99 µs", 0, from(func(p claim.RoundTrip) float64 { return p.P99 }))
 	}
 	if uni {
-		l.add(published, "uni GiB/s", "", 0, from(func(p claim.RoundTrip) float64 { return p.Uni }))
+		l.addPublished("uni GiB/s", 0, from(func(p claim.RoundTrip) float64 { return p.Uni }))
 	}
 }
 
@@ -169,12 +190,12 @@ func (l *layout) compare() {
 			return text(claim.UCCLCompare[i])
 		}
 	}
-	l.add(published, "UKernel ms", "", 0, from(func(p claim.Compared) string { return fixed(p.UKernelMS, 3) }))
-	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.UKernelGBs, 2) }))
-	l.add(published, "UCCL ms", "", 0, from(func(p claim.Compared) string { return fixed(p.UCCLMS, 3) }))
-	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.UCCLGBs, 2) }))
-	l.add(published, "NCCL ms", "", 0, from(func(p claim.Compared) string { return fixed(p.NCCLMS, 3) }))
-	l.add(published, "GB/s", "", 1, from(func(p claim.Compared) string { return fixed(p.NCCLGBs, 2) }))
+	l.addPublished("UKernel ms", 0, from(func(p claim.Compared) string { return fixed(p.UKernelMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.UKernelGBs, 2) }))
+	l.addPublished("UCCL ms", 0, from(func(p claim.Compared) string { return fixed(p.UCCLMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.UCCLGBs, 2) }))
+	l.addPublished("NCCL ms", 0, from(func(p claim.Compared) string { return fixed(p.NCCLMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.NCCLGBs, 2) }))
 }
 
 // ours are the columns by the definitions of docs/measurement.md.
@@ -205,18 +226,15 @@ func (l *layout) remarks() {
 	said := false
 	for _, r := range l.rows {
 		var words []string
-		for _, cell := range []*record.Cell{r.trip, r.windows, r.received} {
-			if cell == nil {
-				continue
-			}
+		for _, cell := range r.cells() {
 			for word := range strings.FieldsSeq(l.notes.of(*cell)) {
 				if !slices.Contains(words, word) {
 					words = append(words, word)
 				}
 			}
 		}
-		if w := r.windows; w != nil && w.Window != 8 {
-			words = append(words, l.notes.ref(fmt.Sprintf("windows of %d, not of 8 messages", w.Window)))
+		if w := cmp.Or(r.windows, r.both); w != nil && w.Window != l.window {
+			words = append(words, l.notes.ref(fmt.Sprintf("windows of %d, not of %d messages", w.Window, l.window)))
 		}
 		said = said || len(words) > 0
 		c.cells = append(c.cells, strings.Join(words, " "))
@@ -259,16 +277,25 @@ func ncclMean(c *record.Cell) float64 {
 	if c == nil {
 		return 0
 	}
-	if v := baseline(*c, "nccl"); v != nil {
+	if v := ncclOf(*c); v != nil {
 		return 2 * v.Lat.Mean
 	}
 	return 0
 }
 
+// ncclOf is NCCL beside the cell, in whatever form, or nil.
+func ncclOf(c record.Cell) *record.Vs {
+	i := slices.IndexFunc(c.Vs, func(v record.Vs) bool { return strings.HasPrefix(v.Name, "nccl") })
+	if i < 0 {
+		return nil
+	}
+	return &c.Vs[i]
+}
+
 // naOr is n/a where NCCL could not run.
 func naOr(c *record.Cell, text string) string {
 	if c != nil {
-		if v := baseline(*c, "nccl"); v != nil && v.NA != "" {
+		if v := ncclOf(*c); v != nil && v.NA != "" {
 			return "n/a"
 		}
 	}

@@ -12,15 +12,20 @@ import (
 
 // preset is what a run with that preset leaves on two H200: ops at the sizes of its table, with made-up samples.
 func preset(name string, iters int, ops ...string) record.Document {
+	p, _ := claim.PresetNamed(name)
 	d := record.Document{
 		Schema: record.Schema, Version: "0.1.0", Preset: name, Env: gpuEnv(),
-		Command: []string{"p2pbench", "ipc", "--preset", name},
+		Command: []string{"p2pbench", p.Path, "--preset", name},
 	}
-	p, _ := claim.PresetNamed(name)
-	i := slices.IndexFunc(p.Flags, func(f claim.Flag) bool { return f.Name == "sizes" })
+	flags := p.On(true)
+	i := slices.IndexFunc(flags, func(f claim.Flag) bool { return f.Name == "sizes" })
 	for _, op := range ops {
-		for _, text := range strings.Split(p.Flags[i].Value, ",") {
+		for _, text := range strings.Split(flags[i].Value, ",") {
 			size := bytesOf(text)
+			if p.Path == "sendrecv" {
+				d.Cells = append(d.Cells, call(name, op, size, iters))
+				continue
+			}
 			window := 1
 			if op == "stream" {
 				window = 8
@@ -47,11 +52,29 @@ func bytesOf(text string) uint64 {
 			n <<= 10
 		case 'M':
 			n <<= 20
+		case 'G':
+			n <<= 30
 		default:
 			n = 10*n + uint64(r-'0')
 		}
 	}
 	return n
+}
+
+// call is one message in each direction, or in one, as a graph of torchcomms' kernel and of NCCL's.
+func call(preset, op string, size uint64, iters int) record.Cell {
+	ctas, n := "4", uint64(4)
+	if strings.HasSuffix(preset, "16") {
+		ctas, n = "16", 16
+	}
+	us := 5 + float64(size)/float64(22_500*n)
+	c := measured(sendrecv(op, size, 1, iters, us), sampling(iters, us))
+	c.Path, c.Engine, c.Warmup = "ws", "ws bulk "+ctas+" CTAs", iters/10
+	c.Knobs["launch"], c.Knobs["ctas"], c.Knobs["engine"] = "graph", ctas, "auto"
+	c.Counters["ctas"] = n
+	c = against(c, "nccl:"+ctas, "nccl 2.28.3", sampling(iters, 7+float64(size)/float64(20_000*n)))
+	c.Vs[0].Counters = map[string]uint64{"nccl_ctas": min(n, 1+size>>20)}
+	return c
 }
 
 // presets are runs of all presets, with one of everything that has to be said of a row.
@@ -68,9 +91,14 @@ func presets() map[string]record.Document {
 	for i, c := range compare.Cells {
 		compare.Cells[i] = against(c, "nccl", "nccl 2.28.3", sampling(20, 10+float64(c.Size)/320_000))
 	}
+	bothWays := preset("torchcomms-2728", 200, "bidir")
+	bothWays.Cells[1].Vs[0] = record.Vs{Name: "nccl:4", NA: "libnccl.so.2 not found: install NCCL"}
+	bothWays.Cells[2].Invalid = ptr("clocks were held down (rank 1: sw power cap)")
 	return map[string]record.Document{
 		"sweep": sweep, "anchor": preset("uccl-876-anchor", 50, "latency", "stream", "pingpong"), "compare": compare,
-		"relay": preset("uccl-876-relay", 50, "latency", "pingpong"),
+		"relay": preset("uccl-876-relay", 50, "latency", "pingpong"), "both-ways": bothWays,
+		"one-way":    preset("torchcomms-2728-one-way", 200, "stream"),
+		"one-way-16": preset("torchcomms-2728-one-way-16", 200, "stream"),
 	}
 }
 
@@ -79,6 +107,7 @@ func TestGoldenPresets(t *testing.T) {
 		t.Run(name, func(t *testing.T) { golden(t, "preset-"+name+".table", rendered(t, d, "table", Options{})) })
 	}
 	golden(t, "preset-compare-wide.table", rendered(t, presets()["compare"], "table", Options{Wide: true}))
+	golden(t, "preset-both-ways.md", rendered(t, presets()["both-ways"], "md", Options{}))
 	golden(t, "preset-anchor.md", rendered(t, presets()["anchor"], "md", Options{}))
 	checkMarkdownTables(t, rendered(t, presets()["anchor"], "md", Options{}))
 }
@@ -96,8 +125,9 @@ func TestPresetTablesFit(t *testing.T) {
 // Every preset has a table of its own, and a name that no version knows has the ordinary ones.
 func TestEveryPresetHasItsTable(t *testing.T) {
 	titles := map[string]bool{}
-	for _, name := range claim.PresetNames() {
-		text := rendered(t, preset(name, 10, "stream", "pingpong"), "table", Options{})
+	for _, name := range claim.PresetNames("") {
+		d := preset(name, 10, "stream", "pingpong")
+		text := rendered(t, d, "table", Options{})
 		title, _, _ := strings.Cut(text, "\n")
 		if !strings.Contains(title, "(preset "+name+")") || titles[title] {
 			t.Errorf("%s: %s", name, title)
@@ -146,5 +176,28 @@ func TestBinaryRate(t *testing.T) {
 	}
 	if got := tripRate(1<<20, 2*1048.576); got != "1.00" {
 		t.Errorf("%s GB/s both ways, want 1.00", got)
+	}
+}
+
+// Published ranges have the decimals that were published.
+func TestRangeText(t *testing.T) {
+	for _, r := range []struct {
+		low, high float64
+		want      string
+	}{{1.4, 1.7, "1.4–1.7"}, {1.10, 1.13, "1.10–1.13"}, {1.16, 1.16, "1.16"}} {
+		if got := rangeText(r.low, r.high); got != r.want {
+			t.Errorf("%s, want %s", got, r.want)
+		}
+	}
+}
+
+// A start of one message is size ÷ time, and NCCL's time over the kernel's is above 1 where the kernel is faster.
+func TestCallRate(t *testing.T) {
+	c := record.Cell{Size: 1 << 20, Window: 2}
+	if got := callRate(c, 2*1048.576); got != "1.00" {
+		t.Errorf("%s GB/s, want 1.00", got)
+	}
+	if got := callRate(c, 0) + ratioText(3, 0) + ratioText(3, 2); got != "--1.50" {
+		t.Errorf("%s, want none, none, 1.50", got)
 	}
 }

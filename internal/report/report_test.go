@@ -29,7 +29,7 @@ func rendered(t *testing.T, d record.Document, format string, o Options) string 
 }
 
 func TestGolden(t *testing.T) {
-	documents := map[string]record.Document{"gpus": gpus(), "host": host(), "settings": settings(), "empty": {}}
+	documents := map[string]record.Document{"gpus": gpus(), "host": host(), "settings": settings(), "empty": {}, "kernels": kernels(), "ring": circle()}
 	for name, d := range documents {
 		for _, format := range Formats {
 			t.Run(name+"."+format, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestRenderReportsWriteErrors(t *testing.T) {
 
 // The examples are documents that a reader accepts, or the goldens would show what no run writes.
 func TestExamplesAreDocuments(t *testing.T) {
-	for _, d := range []record.Document{gpus(), host(), settings()} {
+	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle()} {
 		var b bytes.Buffer
 		if err := record.Write(&b, d); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestTableFits(t *testing.T) {
 	long.Warnings = append(long.Warnings, strings.Repeat("a long warning about this machine and ", 12))
 	long.Cells[1].Warnings = []string{strings.Repeat("so much to say about one cell, ", 9)}
 	long.Env.Ranks[0].Device.Name = strings.Repeat("NVIDIA Very Long Name ", 8)
-	for _, d := range []record.Document{gpus(), host(), settings(), long, crowded()} {
+	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), long, crowded()} {
 		for _, line := range strings.Split(rendered(t, d, "table", Options{}), "\n") {
 			if w := narrow.StringWidth(line); w > 120 {
 				t.Errorf("%d columns: %s", w, line)
@@ -410,6 +410,22 @@ func TestSubject(t *testing.T) {
 		{"other devices than the cell's", record.Env{Ranks: []record.Rank{rank("host", "CPU memory", "0")}}, []record.Cell{cell}, "stream: ipc, cuda, window 8"},
 		{"offset", record.Env{}, []record.Cell{moved, moved}, "stream: ipc, cuda, window 8, offset 512"},
 		{"offset by row", record.Env{}, []record.Cell{moved, cell}, "stream: ipc, cuda, window 8"},
+		{
+			"three on two",
+			record.Env{Ranks: []record.Rank{two[0], two[1], two[0]}},
+			[]record.Cell{with(cell, "ring", "true", func(c *record.Cell) { c.Ranks = 3 })},
+			"stream: ipc, ring of 3, 3 ranks on 2 × H200, window 8",
+		},
+		{"timing", record.Env{}, []record.Cell{with(cell, "timing", "device", nil)}, "stream: ipc, cuda, timed by the device, window 8"},
+		{"a graph", record.Env{}, []record.Cell{with(cell, "cudagraph", "window", nil)}, "stream: ipc, cuda, graph of 8"},
+		{"no graph", record.Env{}, []record.Cell{with(cell, "launch", "stream", nil)}, "stream: ipc, cuda, window 8"},
+		{"graph by row", record.Env{}, []record.Cell{
+			with(cell, "launch", "graph", nil), with(wider, "launch", "graph", nil),
+		}, "stream: ipc, cuda, graph of a window, by row"},
+		{"one of two a graph", record.Env{}, []record.Cell{cell, with(cell, "launch", "graph", nil)}, "stream: ipc, cuda, window 8"},
+		{"resident", record.Env{}, []record.Cell{
+			with(cell, "launch", "persistent", nil),
+		}, "stream: ipc, cuda, persistent kernel, window 8"},
 		{"window by row", record.Env{}, []record.Cell{cell, wider}, "stream: ipc, cuda, window by row"},
 	}
 	for _, tt := range tests {
@@ -417,6 +433,15 @@ func TestSubject(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
+}
+
+// with is the cell with one knob, and a change.
+func with(c record.Cell, knob, value string, change func(*record.Cell)) record.Cell {
+	c.Knobs = map[string]string{knob: value}
+	if change != nil {
+		change(&c)
+	}
+	return c
 }
 
 func TestVerifiedText(t *testing.T) {

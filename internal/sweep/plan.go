@@ -29,7 +29,8 @@ type Spec struct {
 	Offset    uint64        // bytes from the start of the allocation to the first message
 	Iters     int           // samples per cell; 0: by size
 	Warmup    int           // iterations before each cell's samples; -1: by iterations
-	Window    int           // messages in flight in stream and bidir; 0: DefaultWindow, fewer when they are large
+	Window    int           // messages in flight in stream and bidir; 0: Usual, fewer when they are large
+	Usual     int           // messages in flight where Window leaves it open; 0: DefaultWindow
 	Duration  time.Duration // measure each cell this long instead of a number of iterations; 0: do not
 	Until     float64       // stop a cell when the median is known to this fraction (0.01); 0: do not
 	Check     transport.Check
@@ -115,8 +116,10 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%d iterations: want 1 to %d", s.Iters, MaxIters)
 	case s.Warmup < -1 || s.Warmup > MaxIters:
 		return fmt.Errorf("%d warm-up iterations: want 0 to %d", s.Warmup, MaxIters)
-	case s.Window < 0 || s.Window > maxWindow:
-		return fmt.Errorf("window %d: want 1 to %d", s.Window, maxWindow)
+	case s.Window < 0 || s.Window > MaxWindow:
+		return fmt.Errorf("window %d: want 1 to %d", s.Window, MaxWindow)
+	case s.Usual < 0 || s.Usual > MaxWindow:
+		return fmt.Errorf("window %d: want 1 to %d", s.Usual, MaxWindow)
 	case s.Until < 0 || s.Until >= 1:
 		return fmt.Errorf("stop at an interval of %g: want a fraction above 0 and below 1, such as 1%%", s.Until)
 	case s.Duration > 0 && s.Iters > 0:
@@ -132,7 +135,8 @@ func (s Spec) validate() error {
 	return nil
 }
 
-const maxWindow = 4096
+// MaxWindow bounds the messages in flight.
+const MaxWindow = 4096
 
 // MaxIters bounds the samples and the warm-up of a cell.
 const MaxIters = 1 << 28
@@ -172,7 +176,11 @@ func (s Spec) window(op transport.Op, size uint64) int {
 	if s.onHost() {
 		most = hostWindowBytes
 	}
-	return int(min(max(most/max(size, 1), 1), DefaultWindow))
+	usual := uint64(DefaultWindow)
+	if s.Usual > 0 {
+		usual = uint64(s.Usual)
+	}
+	return int(min(max(most/max(size, 1), 1), usual))
 }
 
 func (s Spec) iters(bytes uint64) int {

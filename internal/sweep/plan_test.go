@@ -93,6 +93,9 @@ func TestExpand(t *testing.T) {
 		"window by the user":      {stream(1<<30, func(s *Spec) { s.Window = 6 }), []shape{{"stream", 1 << 30, 6, 10, 2, 1}}},
 		"more on a GPU":           {stream(256<<20, onGPU), []shape{{"stream", 256 << 20, 8, 10, 2, 1}}},
 		"capped on a GPU too":     {stream(1<<30, onGPU), []shape{{"stream", 1 << 30, 2, 10, 2, 1}}},
+		"another usual window":    {stream(64, func(s *Spec) { s.Usual = 20 }), []shape{{"stream", 64, 20, 1000, 50, 1}}},
+		"… fewer when large":      {stream(64<<20, func(s *Spec) { s.Usual = 20 }), []shape{{"stream", 64 << 20, 4, 10, 2, 1}}},
+		"… and the user's":        {stream(64<<20, func(s *Spec) { s.Usual, s.Window = 20, 20 }), []shape{{"stream", 64 << 20, 20, 10, 2, 1}}},
 		"iterations by bytes":     {func(s *Spec) { s.Sizes = []uint64{16 << 20} }, []shape{{"latency", 16 << 20, 1, 128, 6, 1}}},
 		"iterations by window":    {stream(1<<20, nil), []shape{{"stream", 1 << 20, 8, 256, 12, 1}}},
 		"more iterations on a GPU": {

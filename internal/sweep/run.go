@@ -216,7 +216,7 @@ func (m *measurement) cell() record.Cell {
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}
-	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, cell.Lat.P50)
+	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, cell.Ranks, cell.Lat.P50)
 	if c.Check != transport.CheckOff {
 		ok := true // a mismatch would have ended the run
 		cell.Verified = &ok
@@ -230,8 +230,8 @@ func (m *measurement) cell() record.Cell {
 }
 
 // bandwidth derives GB/s per direction and in sum, and messages per second, from the median duration in µs of a
-// window. There is no bandwidth without bytes.
-func bandwidth(c Cell, p50 float64) (perDir, sum *float64, rate float64) {
+// window. In bidir every rank sends. There is no bandwidth without bytes.
+func bandwidth(c Cell, ranks int, p50 float64) (perDir, sum *float64, rate float64) {
 	if p50 <= 0 {
 		return nil, nil, 0
 	}
@@ -240,11 +240,11 @@ func bandwidth(c Cell, p50 float64) (perDir, sum *float64, rate float64) {
 		return nil, nil, rate
 	}
 	bw := rate * float64(c.Size) / 1e9
-	both := bw
+	all := bw
 	if c.Op == transport.OpBidir {
-		both = 2 * bw
+		all = float64(ranks) * bw
 	}
-	return &bw, &both, rate
+	return &bw, &all, rate
 }
 
 func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
@@ -257,7 +257,7 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 		v.Engine = m.engine[arm]
 	}
 	v.SamplesNS, v.Histogram = record.Keep(samples)
-	v.BWPerDir, _, _ = bandwidth(m.c, v.Lat.P50)
+	v.BWPerDir, _, _ = bandwidth(m.c, cell.Ranks, v.Lat.P50)
 	if cell.Lat.P50 > 0 {
 		ratio := v.Lat.P50 / cell.Lat.P50
 		v.Ratio = &ratio
@@ -265,10 +265,10 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 	return v
 }
 
-// cold collects the one-off costs: the receiver exports, the sender opens, the slower of both is connected.
+// cold collects the one-off costs: the sender is rank 0, and the receiver, which exports, rank 1.
 func (m *measurement) cold() record.Cold {
 	paths := m.job.Paths[0]
-	sender, receiver := paths[0], paths[len(paths)-1]
+	sender, receiver := paths[0], paths[min(1, len(paths)-1)]
 	first := float64(m.first[0]) / 1e3
 	return record.Cold{
 		ExportUS: receiver.ExportUS, OpenUS: sender.OpenUS, ConnectUS: sender.ConnectUS, FirstUS: &first,

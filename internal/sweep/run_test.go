@@ -178,6 +178,40 @@ func TestPingPongIsOneWay(t *testing.T) {
 	}
 }
 
+// In a ring every rank sends, and rank 0's receiver is rank 1.
+func TestRing(t *testing.T) {
+	j := job(t, nil, func(s *Spec) {
+		s.Ops, s.Sizes, s.Window = []transport.Op{transport.OpBidir}, []uint64{1000}, 1
+		s.Devices = []gpu.Info{cpu0, cpu0, cpu0}
+	})
+	j.Ranks[0] = []int{0, 1, 2}
+	j.Paths[0] = append(j.Paths[0], transport.Path{ExportUS: us(99)})
+	j.Team = &threeRanks{}
+	d := run(t, j)
+	c := d.Cells[0]
+	if c.Ranks != 3 || !is(c.BWPerDir, 1) || !is(c.BWSum, 3) {
+		t.Errorf("%d ranks, %v GB/s each, %v in sum: want 3, 1, 3", c.Ranks, show(c.BWPerDir), show(c.BWSum))
+	}
+	if c.Cold.ExportUS == nil || *c.Cold.ExportUS != 10 {
+		t.Errorf("export %v, want rank 1's", show(c.Cold.ExportUS))
+	}
+	if len(d.Env.Ranks) != 3 || d.Env.Ranks[2].CPUSeconds != 3 {
+		t.Errorf("ranks %+v", d.Env.Ranks)
+	}
+}
+
+// threeRanks is a fake team of three.
+type threeRanks struct{ fakeTeam }
+
+func (f *threeRanks) Run(ctx context.Context, arm int, ranks []int, b transport.Batch) (worker.Outcome, error) {
+	f.pace = []int64{1000}
+	o, err := f.fakeTeam.Run(ctx, arm, ranks, b)
+	o.Health = make([]*gpu.Health, 3)
+	return o, err
+}
+
+func (f *threeRanks) Finish(context.Context) ([]float64, error) { return []float64{1, 2, 3}, nil }
+
 func TestDocument(t *testing.T) {
 	team := &fakeTeam{pace: []int64{1000}, outcome: func(call, _ int, _ transport.Batch, o *worker.Outcome) error {
 		o.Skew = time.Duration(call+1) * time.Microsecond

@@ -34,7 +34,8 @@ type Test struct {
 	A, B   Arm    // the zero B: A runs alone
 	Op     string
 	Sizes  []uint64
-	Iters  int // samples of each arm and size
+	OnHost []uint64 // sizes between CPU memories, where Sizes are for GPUs; nil: Sizes
+	Iters  int      // samples of each arm and size
 	Warmup int
 	Expect []Expectation
 	// Factors are the published factors, B's time over A's, by size.
@@ -68,6 +69,14 @@ func (t Test) Command(a Arm, gpu bool) []string {
 	return append(args, vs...)
 }
 
+// On is the test as it is made where the devices are GPUs, or CPU memory.
+func (t Test) On(gpu bool) Test {
+	if !gpu && t.OnHost != nil {
+		t.Sizes = t.OnHost
+	}
+	return t
+}
+
 // Quick is the test with a fifth of the samples, but enough of them for an interval of the median. The warm-up stays:
 // a cache has to be warm.
 func (t Test) Quick() Test {
@@ -76,7 +85,7 @@ func (t Test) Quick() Test {
 }
 
 // All are the claims, by pull request, and p2pbench's own.
-func All() []Claim { return slices.Concat(uccl876(), mpich7862(), own()) }
+func All() []Claim { return slices.Concat(uccl876(), mpich7862(), torchcomms2728(), own()) }
 
 // Seeds are the pull requests that claims are taken from, and p2pbench itself.
 func Seeds() []string {

@@ -34,13 +34,14 @@ func TestClaimsAreWhole(t *testing.T) {
 			}
 			names[test.Name] = true
 			checkTest(t, c.ID+":"+test.Name, test)
+			checkOnHost(t, c.ID+":"+test.Name, test)
 		}
 		if len(c.Tests) == 0 {
 			t.Errorf("%s: nothing is tested", c.ID)
 		}
 	}
-	if len(seen) != 17 {
-		t.Errorf("%d claims, want 17", len(seen))
+	if len(seen) != 27 {
+		t.Errorf("%d claims, want 27", len(seen))
 	}
 }
 
@@ -84,6 +85,55 @@ func checkTest(t *testing.T, id string, test Test) {
 		if !slices.Contains(test.Sizes, size) {
 			t.Errorf("%s: something is said of %d, which is not measured", id, size)
 		}
+	}
+}
+
+// checkOnHost sees to it that CPU memory gets sizes that a small machine holds, and that something is expected of them.
+func checkOnHost(t *testing.T, id string, test Test) {
+	t.Helper()
+	onHost := test.On(false)
+	for _, size := range onHost.Sizes {
+		if size > 256<<20 {
+			t.Errorf("%s: %d bytes between CPU memories", id, size)
+		}
+	}
+	if !slices.Equal(test.On(true).Sizes, test.Sizes) {
+		t.Errorf("%s: other sizes on GPUs", id)
+	}
+	expects := slices.ContainsFunc(test.Expect, func(e Expectation) bool {
+		at := []uint64(nil)
+		switch e := e.(type) {
+		case Faster:
+			at = e.At
+		case Equal:
+			at = e.At
+		}
+		return at == nil || slices.ContainsFunc(onHost.Sizes, func(n uint64) bool { return slices.Contains(at, n) })
+	})
+	if !expects {
+		t.Errorf("%s: nothing is expected between CPU memories", id)
+	}
+}
+
+// A run that hangs is a verdict where the claim is that it ends, and no figure elsewhere.
+func TestEnds(t *testing.T) {
+	must := Test{A: Arm{Label: "a"}, Op: "bidir", Sizes: []uint64{8}, Expect: []Expectation{Ends{}, Intact{}}}
+	may := must
+	may.Expect = []Expectation{Intact{}}
+	hung := Run{Absent: "rank 0: no progress for 5s", Hung: true}
+	if o := must.Judge(hung); o.Verdict != NotReproduced || o.Why != hung.Absent {
+		t.Errorf("%s: %s", o.Verdict, o.Why)
+	}
+	if o := may.Judge(hung); o.Verdict != NotMeasurable {
+		t.Errorf("where nobody said that it ends: %s", o.Verdict)
+	}
+	if o := must.Judge(Run{Absent: "no GPU"}); o.Verdict != NotMeasurable {
+		t.Errorf("where it cannot run: %s", o.Verdict)
+	}
+	c := cellOf(8, around(50, 1000, 10), nil)
+	c.Op = "bidir"
+	if o := must.Judge(Run{Cells: []record.Cell{c}}); o.Verdict != Reproduced {
+		t.Errorf("it ended: %s: %s", o.Verdict, o.Why)
 	}
 }
 
@@ -134,7 +184,7 @@ func TestUnknownClaim(t *testing.T) {
 		"export":              `no claim "export": did you mean uccl-876/export-cache?`,
 		"cache-off":           `no claim "cache-off": did you mean mpich-7862/cache-off?`,
 		"mpich-7862/xyz":      `no claim "mpich-7862/xyz": there are mpich-7862/direct-hit, mpich-7862/cache-off, `,
-		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, p2pbench, or an ID that`,
+		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, torchcomms-2728, p2pbench, or an ID that`,
 		"":                    `no claim "": use all`,
 		"uccl-876/vs-nccl/on": `no claim "uccl-876/vs-nccl/on": there are uccl-876/direct-vs-handshake, `,
 	} {
@@ -161,6 +211,37 @@ func TestCommand(t *testing.T) {
 		if got := strings.Join(test.Command(tt.arm, tt.gpu), " "); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
 		}
+	}
+}
+
+// The pull request's kernel stages small messages, too: every arm and preset of its kernel says so, and p2pbench's own
+// claim does not.
+func TestTorchcommsProtocol(t *testing.T) {
+	staged := func(args []string) bool {
+		i := slices.Index(args, "--lines")
+		return i >= 0 && args[i+1] == "0"
+	}
+	arms := 0
+	for _, c := range All() {
+		for _, test := range c.Tests {
+			for _, a := range []Arm{test.A, test.B} {
+				if !slices.Contains(a.Args, "ws") {
+					continue
+				}
+				arms++
+				if theirs := c.Seed() == "torchcomms-2728"; staged(a.Args) != theirs {
+					t.Errorf("%s: %q", c.ID, a.Args)
+				}
+			}
+		}
+	}
+	for _, p := range Presets() {
+		if slices.Contains(p.Flags, Flag{"variant", "ws"}) != slices.Contains(p.Flags, Flag{"lines", "0"}) {
+			t.Errorf("%s: %v", p.Name, p.Flags)
+		}
+	}
+	if arms < 10 {
+		t.Errorf("%d arms only", arms)
 	}
 }
 
@@ -202,11 +283,50 @@ func TestDocument(t *testing.T) {
 func TestPresets(t *testing.T) {
 	for _, p := range Presets() {
 		got, ok := PresetNamed(p.Name)
-		if !ok || got.Title != p.Title || len(p.Flags) == 0 || p.Title == "" {
+		if !ok || got.Title != p.Title || len(p.Flags) == 0 || p.Title == "" || p.Path == "" {
 			t.Errorf("%s: %+v", p.Name, got)
 		}
 	}
 	if _, ok := PresetNamed(""); ok {
 		t.Error("there is a preset without a name")
+	}
+}
+
+// Each path command has presets of its own.
+func TestPresetNames(t *testing.T) {
+	all, ipc, sendrecv := PresetNames(""), PresetNames("ipc"), PresetNames("sendrecv")
+	if len(ipc) != 4 || len(sendrecv) != 3 || !slices.Equal(all, append(ipc, sendrecv...)) {
+		t.Errorf("%q, %q of %q", ipc, sendrecv, all)
+	}
+}
+
+// Where the devices are GPUs, a preset of torchcomms has the sizes of the table beside which it stands.
+func TestTorchcommsPresets(t *testing.T) {
+	value := func(name string, gpu bool, flag string) string {
+		p, _ := PresetNamed(name)
+		for _, f := range p.On(gpu) {
+			if f.Name == flag {
+				return f.Value
+			}
+		}
+		return ""
+	}
+	for _, c := range []struct {
+		name string
+		gpu  bool
+		want string
+	}{
+		{"torchcomms-2728", true, "32,64,1K,8K,64K,1M,8M,64M,256M,1G"},
+		{"torchcomms-2728", false, "32,64,1K,8K,64K,1M"},
+		{"torchcomms-2728-one-way", true, "1M,8M,64M,256M,1G"},
+		{"torchcomms-2728-one-way-16", true, "1M,1G"},
+		{"torchcomms-2728-one-way-16", false, "1M,8M"},
+	} {
+		if got := value(c.name, c.gpu, "sizes"); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	if got := value("torchcomms-2728-one-way-16", true, "ctas"); got != "16" {
+		t.Errorf("%s CTAs, want 16", got)
 	}
 }

@@ -231,6 +231,13 @@ func (Caught) String() string { return "the data check catches A" }
 
 func (Caught) judge(measured) (Verdict, string) { return Shown, "" }
 
+// Ends expects A's run to come to its end. Judge sees to it, since a run that hangs has no figures.
+type Ends struct{}
+
+func (Ends) String() string { return "A's run ends" }
+
+func (Ends) judge(measured) (Verdict, string) { return Reproduced, "it ended" }
+
 const tooFew = "too few samples for an interval of the median"
 
 func judged(at []uint64, size uint64) bool { return at == nil || slices.Contains(at, size) }

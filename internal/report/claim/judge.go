@@ -33,6 +33,7 @@ func worst(all []Verdict) Verdict {
 type Run struct {
 	Cells   []record.Cell // with their samples
 	Absent  string        // why there are no figures: the machine cannot, or the run broke down; "": there are
+	Hung    bool          // Absent is a wait that was given up
 	Corrupt string        // what the data check found; "": nothing
 }
 
@@ -94,6 +95,8 @@ func (t Test) Judge(r Run) Outcome {
 		o.Expect = append(o.Expect, e.String())
 	}
 	switch {
+	case r.Hung && t.mustEnd():
+		o.Verdict, o.Why = NotReproduced, r.Absent
 	case r.Absent != "":
 		o.Verdict, o.Why = NotMeasurable, r.Absent
 	case t.MustBeCaught() && r.Corrupt != "":
@@ -111,6 +114,10 @@ func (t Test) Judge(r Run) Outcome {
 // MustBeCaught reports whether arm A has to be found out by the data check.
 func (t Test) MustBeCaught() bool {
 	return slices.ContainsFunc(t.Expect, func(e Expectation) bool { return e == Caught{} })
+}
+
+func (t Test) mustEnd() bool {
+	return slices.ContainsFunc(t.Expect, func(e Expectation) bool { return e == Ends{} })
 }
 
 func (t Test) judgeSizes(o *Outcome) {

@@ -4,17 +4,30 @@ import "slices"
 
 // Preset is a run as a pull request made it: flags of a path command.
 type Preset struct {
-	Name  string
-	Title string
-	Flags []Flag
-	OnGPU []Flag // more, where the devices are GPUs
+	Name   string
+	Path   string // the path command that it is a run of
+	Title  string
+	Flags  []Flag
+	OnGPU  []Flag // more, where the devices are GPUs
+	OnHost []Flag // more, where they are CPU memory
 }
 
 // Flag is a flag by its long name, without dashes.
 type Flag struct{ Name, Value string }
 
-// Presets are the runs that `p2pbench ipc --preset` repeats.
-func Presets() []Preset {
+// On are the preset's flags where the devices are GPUs, or CPU memory.
+func (p Preset) On(gpu bool) []Flag {
+	if gpu {
+		return slices.Concat(p.Flags, p.OnGPU)
+	}
+	return slices.Concat(p.Flags, p.OnHost)
+}
+
+// Presets are the runs that --preset repeats, of all path commands.
+func Presets() []Preset { return slices.Concat(ucclPresets(), torchcommsPresets()) }
+
+// ucclPresets are runs of `p2pbench ipc`.
+func ucclPresets() []Preset {
 	copies := []Flag{{"engine", "ce"}, {"streams", "2"}}
 	windows := append(slices.Clone(copies), Flag{"window", "8"}) // CPU memory has fewer where they would be large
 	direct := func(iters, warmup string, sizes []uint64, ops string) []Flag {
@@ -38,20 +51,20 @@ func Presets() []Preset {
 	}
 	return []Preset{
 		{
-			Name: "uccl-876-sweep", Title: "uccl-project/uccl#876, sweep", OnGPU: windows,
+			Name: "uccl-876-sweep", Path: "ipc", Title: "uccl-project/uccl#876, sweep", OnGPU: windows,
 			Flags: direct("10", "2", sizesOf(UCCLSweep), "latency,stream,pingpong"),
 		},
 		{
-			Name: "uccl-876-anchor", Title: "uccl-project/uccl#876, done_seq anchor", OnGPU: windows,
+			Name: "uccl-876-anchor", Path: "ipc", Title: "uccl-project/uccl#876, done_seq anchor", OnGPU: windows,
 			Flags: append(direct("50", "5", sizesOf(UCCLAnchor), "latency,stream,pingpong"),
 				Flag{"completion", "done-seq"}, Flag{"wake", "spin"}),
 		},
 		{
-			Name: "uccl-876-compare", Title: "uccl-project/uccl#876, UKernel, UCCL and NCCL", OnGPU: copies,
+			Name: "uccl-876-compare", Path: "ipc", Title: "uccl-project/uccl#876, UKernel, UCCL and NCCL", OnGPU: copies,
 			Flags: append(direct("20", "3", compared, "pingpong"), Flag{"vs", "nccl"}),
 		},
 		{
-			Name: "uccl-876-relay", Title: "uccl-project/uccl#876, relay through CPU memory",
+			Name: "uccl-876-relay", Path: "ipc", Title: "uccl-project/uccl#876, relay through CPU memory",
 			Flags: []Flag{
 				{"path", "relay"},
 				{"relay", "fresh"},
@@ -66,11 +79,48 @@ func Presets() []Preset {
 	}
 }
 
-// PresetNames are the names of [Presets].
-func PresetNames() []string {
+// torchcommsPresets are runs of `p2pbench sendrecv`. CPU memory gets the sizes that fit a small machine.
+func torchcommsPresets() []Preset {
+	preset := func(name, title, op, ctas string, sizes, onHost []uint64) Preset {
+		return Preset{
+			Name: name, Path: "sendrecv", Title: "meta-pytorch/torchcomms#2728, " + title,
+			Flags: []Flag{
+				{"variant", "ws"},
+				{"ctas", ctas},
+				{"lines", "0"},
+				{"copy", "ldst"},
+				{"op", op},
+				{"cudagraph", "1"},
+				{"timing", "device"},
+				{"vs", "nccl"},
+			},
+			OnGPU:  []Flag{{"sizes", sizeList(sizes)}, {"iters", "200"}, {"warmup", "20"}},
+			OnHost: []Flag{{"sizes", sizeList(onHost)}, {"iters", "50"}, {"warmup", "5"}},
+		}
+	}
+	oneWay := func(ctas int) (sizes []uint64) {
+		for _, r := range TorchcommsOneWay {
+			if r.CTAs == ctas {
+				sizes = append(sizes, r.Size)
+			}
+		}
+		return sizes
+	}
+	small := []uint64{1 << 20, 8 << 20}
+	return []Preset{
+		preset("torchcomms-2728", "both ways, 4 CTAs", "bidir", "4", torchSizes, torchHost),
+		preset("torchcomms-2728-one-way", "one way, 4 CTAs", "stream", "4", oneWay(4), small),
+		preset("torchcomms-2728-one-way-16", "one way, 16 CTAs", "stream", "16", oneWay(16), small),
+	}
+}
+
+// PresetNames are the names of [Presets] for a path command, "" for all of them.
+func PresetNames(path string) []string {
 	var names []string
 	for _, p := range Presets() {
-		names = append(names, p.Name)
+		if path == "" || p.Path == path {
+			names = append(names, p.Name)
+		}
 	}
 	return names
 }

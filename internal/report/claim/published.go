@@ -80,3 +80,58 @@ func relayRoundTrips() map[uint64]float64 {
 	}
 	return us
 }
+
+// The figures of meta-pytorch/torchcomms#2728: two processes on two NVIDIA H100. A CUDA graph of one call was started
+// 500 times (up to 64 KiB), 200 times (up to 64 MiB) or 50 times back to back between two events; a time is the mean, and
+// of the ranks' the longest. GB/s is the payload of one direction, both ways too, in units of 10⁹ bytes per second. Its
+// kernel and NCCL had the same number of thread blocks.
+
+// OneWay is a row of its tables of one direction: GB/s with so many thread blocks.
+type OneWay struct {
+	CTAs       int
+	Size       uint64
+	Ours, NCCL float64
+}
+
+// TorchcommsOneWay is both of them.
+var TorchcommsOneWay = []OneWay{
+	{4, 1 << 20, 44.2, 41.3},
+	{4, 8 << 20, 59.2, 66.2},
+	{4, 64 << 20, 120.3, 132.2},
+	{4, 256 << 20, 121.5, 132.7},
+	{4, 1 << 30, 121.9, 132.8},
+	{16, 1 << 20, 105.2, 67.5},
+	{16, 1 << 30, 337.8, 364.9},
+}
+
+// BothWays is what it published of the warp-specialised kernel with 4 thread blocks, both ways, for a range of sizes:
+// NCCL's time over the kernel's.
+type BothWays struct {
+	From, To  uint64
+	Low, High float64
+}
+
+// TorchcommsBothWays is of the final revision. Which sizes are small is not said; those of the earlier table are taken.
+var TorchcommsBothWays = []BothWays{
+	{32, 64 << 10, 1.4, 1.7},
+	{8 << 20, 1 << 30, 1.10, 1.13},
+}
+
+// TorchcommsEarlier is of an earlier revision, in the description's first table.
+var TorchcommsEarlier = []BothWays{
+	{32, 64 << 10, 1.49, 1.83},
+	{1 << 20, 1 << 20, 1.16, 1.16},
+	{8 << 20, 8 << 20, 1.11, 1.11},
+	{64 << 20, 64 << 20, 1.12, 1.12},
+}
+
+// earlierFactors are those of TorchcommsEarlier that are of one size.
+func earlierFactors() map[uint64]float64 {
+	f := map[uint64]float64{}
+	for _, r := range TorchcommsEarlier {
+		if r.From == r.To {
+			f[r.From] = r.Low
+		}
+	}
+	return f
+}

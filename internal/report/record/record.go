@@ -116,7 +116,7 @@ type Cell struct {
 	Completion string            `json:"completion"`
 	Lat        Latency           `json:"lat_us"`
 	BWPerDir   *float64          `json:"bw_GBps_per_dir"` // 1e9 bytes/s, from the median sample; null for size 0
-	BWSum      *float64          `json:"bw_GBps_sum"`     // both directions together
+	BWSum      *float64          `json:"bw_GBps_sum"`     // of all ranks together: of a ring, N times one
 	MsgRate    float64           `json:"msg_rate"`        // messages per second and direction, from the median sample
 	Verified   *bool             `json:"verified"`        // null: not checked
 	Cold       Cold              `json:"cold"`

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// longKernels is a run of kernels whose first cell takes no time and whose second outlasts every test.
+func longKernels(more ...string) []string {
+	return slices.Concat([]string{
+		"sendrecv", "--device", "host", "--sizes", "8,16M", "--op", "bidir", "-n", "300", "-w", "0", "--format", "json",
+	}, more)
+}
+
+// The ways in which kernels wait for each other: step by step, in a graph, and as long as a batch lasts.
+var waitingKernels = map[string][]string{
+	"ws":         {"--variant", "ws"},
+	"graph":      {"--variant", "put", "-G", "8"},
+	"persistent": {"--variant", "put", "--launch", "persistent"},
+	"ce":         {"--variant", "ce"},
+}
+
+// A rank that is killed while kernels wait for each other: the run ends, names it, keeps what it had, and nothing is
+// left that still waits.
+func TestKilledKernels(t *testing.T) {
+	for name, flags := range waitingKernels {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand(t, longKernels(flags...)...)
+			c.begin(t)
+			pids := c.untilTimed(t, 16<<20)
+			if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if code := c.end(t); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			text, err := complaint(c.stderr.String())
+			if err != nil || !strings.Contains(text, "rank 1: killed by signal 9 (SIGKILL); rank 0 was in phase ") {
+				t.Errorf("%q, %v", text, err)
+			}
+			d := document(t, c.stdout.String())
+			if len(d.Cells) != 1 || d.Cells[0].Size != 8 || d.Exit != exitLost {
+				t.Errorf("want the finished cell and the exit code, got %+v", d)
+			}
+		})
+	}
+}
+
+// A rank that stops: the other one's kernel gives its wait up, and says which, or the watchdog does.
+func TestStoppedKernels(t *testing.T) {
+	for name, flags := range waitingKernels {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand(t, longKernels(append(flags, "--timeout", "1s", "-q")...)...)
+			c.begin(t)
+			pids := c.untilTimed(t, 16<<20)
+			if err := syscall.Kill(pids[1], syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if code := c.end(t); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			if text, err := complaint(c.stderr.String()); err != nil || !strings.HasPrefix(text, "rank 0: ") {
+				t.Errorf("%q, %v", text, err)
+			}
+		})
+	}
+}
+
+// Ctrl-C, with kernels under way.
+func TestInterruptedKernels(t *testing.T) {
+	for name, flags := range waitingKernels {
+		t.Run(name, func(t *testing.T) {
+			c := newCommand(t, longKernels(flags...)...)
+			c.begin(t)
+			c.untilTimed(t, 16<<20)
+			if err := c.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			if code := c.end(t); code != exitInterrupt {
+				t.Errorf("exit code %d, want %d", code, exitInterrupt)
+			}
+			if text, err := complaint(c.stderr.String()); err != nil || text != "interrupted" {
+				t.Errorf("stderr: %q, %v", text, err)
+			}
+			if d := document(t, c.stdout.String()); len(d.Cells) != 1 || d.Cells[0].Size != 8 || d.Exit != exitInterrupt {
+				t.Errorf("want the cell that was complete and the exit code, got %d cells, exit %d", len(d.Cells), d.Exit)
+			}
+		})
+	}
+}
+
+// Runs of kernels do not know of each other.
+func TestTwoRunsOfKernels(t *testing.T) {
+	var runs []*command
+	for _, flags := range [][]string{{"--variant", "ws", "--op", "bidir"}, {"--ring", "--ranks", "3"}} {
+		c := newCommand(t, slices.Concat([]string{
+			"sendrecv", "--device", "host", "--sizes", "8,64K", "-n", "100", "--format", "json",
+		}, flags)...)
+		c.begin(t)
+		runs = append(runs, c)
+	}
+	for _, c := range runs {
+		if code := c.end(t); code != exitOK {
+			t.Errorf("exit code %d: %s", code, c.stderr.String())
+			continue
+		}
+		for _, cell := range document(t, c.stdout.String()).Cells {
+			if cell.Verified == nil || !*cell.Verified {
+				t.Errorf("%d bytes between %d ranks: not verified", cell.Size, cell.Ranks)
+			}
+		}
+	}
+}
+
+// A rank of a ring that is killed ends the others, too.
+func TestKilledInARing(t *testing.T) {
+	c := newCommand(t, longKernels("--ring", "--ranks", "3", "--variant", "ws")...)
+	c.begin(t)
+	var pids []int
+	eventually(t, "all three are there, and the first measures", func() bool {
+		pids = c.workers()
+		if len(pids) != 3 {
+			return false
+		}
+		s, err := doing(pids[0], 0)
+		return err == nil && s.Size == 16<<20
+	})
+	if err := syscall.Kill(pids[2], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(t); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "rank 2: killed by signal 9") {
+		t.Errorf("%q, %v", text, err)
+	}
+}

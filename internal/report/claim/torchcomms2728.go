@@ -1,0 +1,157 @@
+package claim
+
+import "slices"
+
+// Sizes of the published tables, and those of them that are small enough for CPU memory.
+var (
+	torchSmall = []uint64{32, 64, 1 << 10, 8 << 10, 64 << 10}
+	torchLarge = []uint64{8 << 20, 64 << 20, 256 << 20, 1 << 30}
+	torchSizes = slices.Concat(torchSmall, []uint64{1 << 20}, torchLarge)
+	torchHost  = append(slices.Clone(torchSmall), 1<<20)
+)
+
+// Where these claims are measured otherwise than in the pull request.
+const (
+	torchHardware = "Published on two NVIDIA H100; here on the devices that the result names. "
+	torchTiming   = torchHardware + "There a CUDA graph of one call is started 50 to 500 times back to back and the mean is " +
+		"reported, which is throughput; here a graph of one call is timed by the device, each start by itself after both ranks " +
+		"have met, and medians are compared. The kernel copies by loads and stores and stages messages of every size, as there. "
+	torchMatched = "Both arms have 4 thread blocks; those that NCCL really launched are in its counter nccl_ctas. "
+)
+
+// sendrecvArm is `p2pbench sendrecv` with flags.
+func sendrecvArm(label string, flags ...string) Arm {
+	return Arm{Label: label, Args: append([]string{"sendrecv"}, flags...)}
+}
+
+// theirWS is the kernel by the pull request's own protocol: small messages are staged, too.
+var theirWS = []string{"--variant", "ws", "--ctas", "4", "--lines", "0"}
+
+// oneCall is one message in each direction as a graph, by 4 thread blocks in all, of stable's half of which send and half
+// receive. They copy by loads and stores, as the pull request's do.
+func oneCall(label, variant string, more ...string) Arm {
+	flags := map[string][]string{"ws": theirWS, "stable": {"--variant", "stable", "--ctas", "2"}}[variant]
+	flags = append(slices.Clone(flags), "--copy", "ldst", "--cudagraph", "1")
+	return sendrecvArm(label, append(flags, more...)...)
+}
+
+// torchcomms2728 are the claims of meta-pytorch/torchcomms#2728, warp-specialised send and receive.
+func torchcomms2728() []Claim {
+	return []Claim{wsVsNCCL(), wsVsStable(), adaptiveStride(), namedBarrier(), smallMessages(), ringPeers()}
+}
+
+func wsVsNCCL() Claim {
+	return Claim{
+		ID:     "torchcomms-2728/ws-vs-nccl",
+		Title:  "Both ways at once, the warp-specialised kernel beats NCCL with the same number of thread blocks.",
+		Source: "meta-pytorch/torchcomms#2728, description: both ways, SM-matched",
+		Published: "NCCL's time over the kernel's, 4 thread blocks: 1.10–1.13 from 8 MB to 1 GB, 1.4–1.7 for small messages; an " +
+			"earlier revision 1.16 at 1 MB, 1.11 at 8 MB, 1.12 at 64 MB.",
+		Differs: torchTiming + torchMatched + "The column published has the earlier revision's, which are of one size each.",
+		Tests: []Test{{
+			A: oneCall("ws", "ws"), B: Arm{Label: "nccl", Baseline: "nccl-graph:4"}, Op: "bidir",
+			Sizes: torchSizes, OnHost: torchHost, Iters: 100, Warmup: 10,
+			Expect: []Expectation{
+				Faster{},
+				Faster{Min: 1.05, At: torchLarge},
+				Count{Of: A, Counter: "ctas", Is: AtMost, Value: 4},
+			},
+			Factors: earlierFactors(),
+		}},
+	}
+}
+
+func wsVsStable() Claim {
+	return Claim{
+		ID:     "torchcomms-2728/ws-vs-stable",
+		Title:  "Thread blocks whose warps split into senders and receivers beat blocks that only send or only receive.",
+		Source: "meta-pytorch/torchcomms#2728, description: stable and warp-specialised kernel",
+		Published: "Against NCCL with as many thread blocks, both ways from 8 MB on: the warp-specialised kernel 1.10–1.13, the stable " +
+			"one, half of whose blocks send and half receive, 0.98.",
+		Differs: torchTiming + "Both arms have 4 thread blocks in all, of as many threads.",
+		Tests: []Test{{
+			A: oneCall("ws", "ws"), B: oneCall("stable", "stable"), Op: "bidir",
+			Sizes: torchLarge, OnHost: []uint64{64 << 10, 1 << 20, 4 << 20}, Iters: 100, Warmup: 10,
+			Expect: []Expectation{Faster{}, Count{Of: A, Counter: "ctas", Is: AtLeast, Value: 1, Per: PerOther}},
+		}},
+	}
+}
+
+func adaptiveStride() Claim {
+	return Claim{
+		ID:     "torchcomms-2728/adaptive-stride",
+		Title:  "A step that grows with the message saves most of the waits and fences, and costs nothing.",
+		Source: "meta-pytorch/torchcomms#2728, description: adaptive stride",
+		Published: "Steps of a thread block with a fixed stride of 256 KiB and with an adaptive one, 4 blocks: 64 and 8 at 64 MB, " +
+			"1024 and 128 at 1 GB.",
+		Differs: torchTiming + "A step is a tail, a head and a wait for each; the counter steps has those of all blocks of both " +
+			"ranks, so its ratio is held against 8, which both published pairs give.",
+		Tests: []Test{{
+			A: oneCall("adaptive", "ws", "--stride", "auto"), B: oneCall("fixed 256 KiB", "ws", "--stride", "256K"), Op: "bidir",
+			Sizes: []uint64{64 << 20, 1 << 30}, OnHost: []uint64{16 << 20, 32 << 20}, Iters: 50, Warmup: 5,
+			Expect: []Expectation{
+				Count{Of: B, Counter: "steps", Is: Exactly, Value: 8, Per: PerOther},
+				Count{Of: A, Counter: "stride", Is: AtLeast, Value: 1 << 20},
+				Count{Of: B, Counter: "stride", Is: Exactly, Value: 256 << 10},
+				Faster{Min: 0.98},
+			},
+		}},
+	}
+}
+
+func namedBarrier() Claim {
+	var tests []Test
+	for _, warps := range []string{"1", "2", "4", "8"} {
+		tests = append(tests, Test{
+			Name: "warps-" + warps,
+			A: sendrecvArm("ws", append(slices.Clone(theirWS), "--copy", "ldst", "--launch", "stream",
+				"--sender-warps", warps, "--receiver-warps", warps)...),
+			Op: "bidir", Sizes: []uint64{64 << 10, 1 << 20, 64 << 20, 1 << 30}, OnHost: []uint64{64 << 10, 1 << 20},
+			Iters: 30, Warmup: 5,
+			Expect: []Expectation{Ends{}, Intact{}},
+		})
+	}
+	return Claim{
+		ID:     "torchcomms-2728/named-barrier",
+		Title:  "With a barrier of its own for each role, a kernel that sends and receives at once neither hangs nor mixes data up.",
+		Source: "meta-pytorch/torchcomms#2728, description: named barriers",
+		Published: "In words: a barrier of the whole block deadlocks or corrupts; with named barriers any number of iterations up to " +
+			"1 GB completes. No figures.",
+		Differs: torchHardware + "One test for each number of warps that the rule allows. The times are only shown.",
+		Tests:   tests,
+	}
+}
+
+func smallMessages() Claim {
+	return Claim{
+		ID:     "torchcomms-2728/small-messages",
+		Title:  "Up to 64 KiB both ways the warp-specialised kernel is at least 1.4 times as fast as NCCL.",
+		Source: "meta-pytorch/torchcomms#2728, description: both ways, SM-matched, 32 B to 64 KB",
+		Published: "NCCL's time over the kernel's, 4 thread blocks: 1.4–1.7; an earlier revision 1.49–1.83 from 32 B to 64 KB. The " +
+			"factors of single sizes are not given.",
+		Differs: torchTiming + torchMatched,
+		Tests: []Test{{
+			A: oneCall("ws", "ws"), B: Arm{Label: "nccl", Baseline: "nccl-graph:4"}, Op: "bidir",
+			Sizes: torchSmall, Iters: 500, Warmup: 50,
+			Expect: []Expectation{Faster{Min: 1.4}},
+		}},
+	}
+}
+
+func ringPeers() Claim {
+	const ranks = "3"
+	return Claim{
+		ID:        "torchcomms-2728/ring-peers",
+		Title:     "The rank that is sent to and the rank that is received from may be two.",
+		Source:    "meta-pytorch/torchcomms#2728, description: send_peer and recv_peer",
+		Published: "In words. No figures.",
+		Differs: torchHardware + "A ring of " + ranks + ", each on a GPU of its own: between two it is a pair. Every byte is " +
+			"compared; the times are only shown.",
+		Tests: []Test{{
+			A:     sendrecvArm("ring", append(slices.Clone(theirWS), "--ring", "--ranks", ranks)...),
+			Op:    "bidir",
+			Sizes: []uint64{64, 64 << 10, 1 << 20, 64 << 20}, OnHost: []uint64{64, 64 << 10, 1 << 20},
+			Iters: 50, Warmup: 5, Expect: []Expectation{Ends{}, Intact{}},
+		}},
+	}
+}

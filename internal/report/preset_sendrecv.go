@@ -1,0 +1,127 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+const (
+	callNote = "as there, GB/s: size ÷ mean, of one direction also where both are in use. The pull request starts a graph of one call 50 to " +
+		"500 times back to back between two events; here each start is timed by itself, after both ranks have met"
+	callRatioNote = "as there, ratio: NCCL's mean ÷ the kernel's"
+	startNote     = "here: p50 of one start, the longer of both ranks', timed by the device; ratio = NCCL's p50 ÷ p50"
+	blocksNote    = "CTAs: thread blocks of the kernel / of NCCL, as launched"
+	finalNote     = "published, ratio: of the final revision, \"from 8 MB to 1 GB\" and \"small\"; earlier: of an earlier revision"
+)
+
+// torchcomms are the columns of torchcomms #2728: both ways, or of one of its tables of one way.
+func (l *layout) torchcomms() {
+	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+	of := func(text func(c record.Cell) string) func(viewRow) string {
+		return func(r viewRow) string {
+			c := cmp.Or(r.both, r.windows)
+			if c == nil || c.N == 0 {
+				return none
+			}
+			return text(*c)
+		}
+	}
+	versus := func(text func(c record.Cell, v record.Vs) string) func(viewRow) string {
+		return of(func(c record.Cell) string {
+			switch v := ncclOf(c); {
+			case v == nil:
+				return none
+			case v.NA != "" || v.N == 0:
+				return "n/a"
+			default:
+				return text(c, *v)
+			}
+		})
+	}
+	l.add(asThere, "ws GB/s", callNote, 0, of(func(c record.Cell) string { return callRate(c, c.Lat.Mean) }))
+	l.add(asThere, "NCCL GB/s", "", 0, versus(func(c record.Cell, v record.Vs) string { return callRate(c, v.Lat.Mean) }))
+	l.add(asThere, "ratio", callRatioNote, 0, versus(func(c record.Cell, v record.Vs) string {
+		return ratioText(v.Lat.Mean, c.Lat.Mean)
+	}))
+	l.add(here, "p50 µs", startNote, 0, of(func(c record.Cell) string { return micros(c.Lat.P50) }))
+	l.add(here, "NCCL", "", 0, versus(func(_ record.Cell, v record.Vs) string { return micros(v.Lat.P50) }))
+	l.add(here, "ratio", "", 0, versus(func(c record.Cell, v record.Vs) string { return ratioText(v.Lat.P50, c.Lat.P50) }))
+	l.add(here, "CTAs", blocksNote, 1, of(func(c record.Cell) string { return blocksText(c) }))
+	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.both != nil }) {
+		l.bothWays()
+		return
+	}
+	l.oneWay()
+}
+
+// bothWays are the published factors, of which most are of a range of sizes.
+func (l *layout) bothWays() {
+	from := func(table []claim.BothWays) func(viewRow) string {
+		return func(r viewRow) string {
+			i := slices.IndexFunc(table, func(p claim.BothWays) bool { return p.From <= r.size && r.size <= p.To })
+			if i < 0 {
+				return none
+			}
+			return rangeText(table[i].Low, table[i].High)
+		}
+	}
+	l.addPublished("ratio "+l.notes.ref(finalNote), 0, from(claim.TorchcommsBothWays))
+	l.addPublished("earlier", 0, from(claim.TorchcommsEarlier))
+}
+
+// rangeText has as many decimals as were published: one where both ends have no more.
+func rangeText(low, high float64) string {
+	decimals := 2
+	if fixed(low, 2) == fixed(low, 1)+"0" && fixed(high, 2) == fixed(high, 1)+"0" {
+		decimals = 1
+	}
+	if low == high {
+		return fixed(low, decimals)
+	}
+	return fixed(low, decimals) + "–" + fixed(high, decimals)
+}
+
+// oneWay are the published rates with as many thread blocks as the run asked for.
+func (l *layout) oneWay() {
+	from := func(text func(claim.OneWay) string) func(viewRow) string {
+		return func(r viewRow) string {
+			i := slices.IndexFunc(claim.TorchcommsOneWay, func(p claim.OneWay) bool {
+				return p.Size == r.size && r.windows != nil && fmt.Sprint(p.CTAs) == r.windows.Knobs["ctas"]
+			})
+			if i < 0 {
+				return none
+			}
+			return text(claim.TorchcommsOneWay[i])
+		}
+	}
+	l.addPublished("kernel GB/s", 0, from(func(p claim.OneWay) string { return fixed(p.Ours, 1) }))
+	l.addPublished("NCCL GB/s", 0, from(func(p claim.OneWay) string { return fixed(p.NCCL, 1) }))
+	l.addPublished("ratio", 0, from(func(p claim.OneWay) string { return fixed(p.Ours/p.NCCL, 2) }))
+}
+
+// callRate is the payload of one direction over µs of a window.
+func callRate(c record.Cell, us float64) string {
+	if us <= 0 {
+		return none
+	}
+	return gbps(float64(c.Size) * float64(c.Window) / us / 1e3)
+}
+
+func ratioText(theirs, ours float64) string {
+	if ours <= 0 {
+		return none
+	}
+	return fixed(theirs/ours, 2)
+}
+
+func blocksText(c record.Cell) string {
+	n, ok := c.Counters["ctas"]
+	if !ok {
+		return none
+	}
+	return fmt.Sprintf("%d / %s", n, ctas(ncclOf(c)))
+}
