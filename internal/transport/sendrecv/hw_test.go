@@ -65,8 +65,8 @@ func TestHWForms(t *testing.T) {
 			for _, timing := range sendrecv.Timings {
 				o := sendrecv.Options{Variant: variant, Launch: launched, Timing: timing}
 				if variant != "auto" && variant != "ce" {
-					o.CTAs, o.SenderWarps = 3, warps
-					warps = warps % 8 * 2 // 1, 2, 4, 8
+					o.CTAs, o.SenderWarps = 5, warps // 5: a resident kernel of ll carries so much in one piece
+					warps = warps % 8 * 2            // 1, 2, 4, 8
 					if warps == 0 {
 						warps = 1
 					}
