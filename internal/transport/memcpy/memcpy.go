@@ -171,9 +171,17 @@ func (ep *endpoint) Describe() transport.Path {
 	return p
 }
 
+// mostHeld is how many copies wait on a queue that is held: a driver that has about a thousand commands lets its caller
+// wait, who is the one that would let the queue go.
+const mostHeld = 512
+
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
 	if ep.end == nil {
 		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
+	}
+	if ep.held != nil && !b.Graph && b.Window > mostHeld {
+		return transport.Result{}, fmt.Errorf("memcpy: run: a window of %d copies is more than the %d that a queue can hold: use a smaller window, or graphs: %w",
+			b.Window, mostHeld, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.records(), samples)
 	if err != nil {

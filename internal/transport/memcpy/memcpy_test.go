@@ -91,6 +91,25 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
+// What a held queue cannot take is refused before it is held; as a graph it goes.
+func TestWindowTooLong(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	s := subject(t, memcpy.Options{Timing: memcpy.TimingDevice}, []gpu.Info{infos[0], infos[0]}, 0, true)
+	team, err := s.Launch(t, 1<<20, 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, team)
+	b := transport.Batch{Op: transport.OpStream, Size: 64, Window: 513, Iters: 2, Check: transport.CheckFull, Graph: true}
+	if _, err := team.Run(t.Context(), 0, []int{0}, b); err != nil {
+		t.Errorf("as a graph: %v", err)
+	}
+	b.Graph = false
+	if _, err := team.Run(t.Context(), 0, []int{0}, b); err == nil || !strings.Contains(err.Error(), "a window of 513 copies is more than the 512") {
+		t.Errorf("513 copies: %v", err)
+	}
+}
+
 // Who timed stands with the path.
 func TestKnob(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)

@@ -297,6 +297,10 @@ func (ep *endpoint) describe() {
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
 
+// mostHeld is how many calls wait on a queue that is held: a driver that has about a thousand commands lets its caller wait,
+// who is the one that would let the queue go.
+const mostHeld = 256
+
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
 	if ep.end == nil || ep.end.timed.handle == nil {
 		return transport.Result{}, fmt.Errorf("nccl: run: not connected: %w", abi.ErrInvalid)
@@ -305,6 +309,10 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 		return transport.Result{}, fmt.Errorf("nccl: run: operation %q: a ring has only %s: %w", b.Op, transport.OpBidir, abi.ErrInvalid)
 	}
 	b.Graph = b.Graph || ep.o.Graph
+	if ep.o.Timing == TimingDevice && ep.o.PerMessage && !b.Graph && b.Window > mostHeld {
+		return transport.Result{}, fmt.Errorf("nccl: run: a window of %d calls is more than the %d that a queue can hold until all ranks are ready: use a smaller window, or graphs: %w",
+			b.Window, mostHeld, abi.ErrInvalid)
+	}
 	const records = true // by means of its own, on any stream
 	call, err := loop.Prepare(b, uint64(ep.end.bytes), records, samples)
 	if err != nil {

@@ -386,6 +386,8 @@ static int run_held(struct run *x, uint32_t i) {
 	int rc;
 	if ((rc = p2p_loop_hold(&x->l, gate)) || (rc = start(x)) || (rc = p2p_loop_let_go(&x->l, gate, i)))
 		return rc;
+	if (x->l.b->op == P2P_OP_PINGPONG && x->end->rank != 0) /* a round trip is rank 0's */
+		return gate->queue->wait(gate->queue->self, x->l.ctx, x->l.e);
 	return p2p_loop_take_device(&x->l, gate, i);
 }
 

@@ -211,3 +211,23 @@ func ringFails(t *testing.T, timing string, b transport.Batch, text string) {
 	t.Log(err)
 	says(t, err, text)
 }
+
+// What a held queue cannot take is refused before it is held.
+func TestFakeWindowTooLong(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		o := nccl.Options{Timing: nccl.TimingDevice, PerMessage: true}
+		team, err := subject(t, o).Launch(t, 1<<20, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closing(t, team)
+		b := batch(transport.OpStream, 64)
+		b.Window, b.Warmup, b.Iters = 256, 0, 2
+		if _, err := team.Run(t.Context(), 0, []int{0, 1}, b); err != nil {
+			t.Errorf("256 calls: %v", err)
+		}
+		b.Window = 257
+		_, err = team.Run(t.Context(), 0, []int{0, 1}, b)
+		says(t, err, "a window of 257 calls is more than the 256")
+	})
+}

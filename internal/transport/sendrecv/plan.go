@@ -200,7 +200,11 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 		return []plan{base}
 	}
 	var out []plan
-	for _, ctas := range o.counts(s.size, l) {
+	counts := o.counts(s.size, l)
+	if s.op == transport.OpPingPong && o.Launch == "persistent" { // more blocks answer each by itself: the fewest there are
+		counts = counts[:1]
+	}
+	for _, ctas := range counts {
 		p := base
 		p.ctas = ctas
 		p.inLines = variant == "ws" && *o.Lines > 0 && s.size <= *o.Lines && ctas <= maxLLCTAs && p.share(s.size, 0) <= llBytes
