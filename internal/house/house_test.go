@@ -147,6 +147,25 @@ func TestGeneratedHeadersEqualTheirOriginal(t *testing.T) {
 	}
 }
 
+// What was built does not go in: it belongs into bin.
+func TestNothingBuiltIsKept(t *testing.T) {
+	look := func(t *testing.T, path string) {
+		if bytes.HasPrefix(read(t, path), []byte("\x7fELF")) {
+			t.Errorf("%s is a built file: build into bin, which git ignores", path)
+		}
+	}
+	eachFile(t, look)
+	top, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range top {
+		if d.Type().IsRegular() {
+			look(t, d.Name())
+		}
+	}
+}
+
 func TestFilesAreOneTopic(t *testing.T) {
 	eachFile(t, func(t *testing.T, path string) {
 		if strings.HasPrefix(filepath.Base(path), "zz_") || !isSource(path) {

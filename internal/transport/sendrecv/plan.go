@@ -201,8 +201,8 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 	}
 	var out []plan
 	counts := o.counts(s.size, l)
-	if s.op == transport.OpPingPong && o.Launch == "persistent" { // more blocks answer each by itself: the fewest there are
-		counts = counts[:1]
+	if s.op == transport.OpPingPong && o.Launch == "persistent" && o.CTAs == 0 {
+		counts = []int{o.fewest(s.size)} // of several blocks each answers by itself
 	}
 	for _, ctas := range counts {
 		p := base
@@ -249,6 +249,14 @@ func (o Options) counts(size uint64, l limits) []int {
 	}
 	slices.Sort(tried)
 	return slices.Compact(tried)
+}
+
+// fewest is how many blocks a resident kernel needs for a message.
+func (o Options) fewest(size uint64) int {
+	if o.Variant != "ll" {
+		return 1
+	}
+	return int(min(max(ceil(size, llBytes), 1), maxLLCTAs))
 }
 
 // mostCTAs is how many blocks may send, of a variant that is not auto.

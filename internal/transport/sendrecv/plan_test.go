@@ -170,6 +170,15 @@ func TestCandidates(t *testing.T) {
 		{Options{Variant: "ll", Launch: "persistent"}, shape{size: 512 << 10}, cpu, "ll 32 CTAs"},
 		{Options{Variant: "ll", Launch: "persistent"}, shape{size: 8}, cpu, "ll 1 CTA"},
 		{Options{Variant: "ll"}, shape{size: 64 << 10}, cpu, "ll 2 CTAs"},
+		// Its blocks answer each by itself: one, or as many as it takes.
+		{
+			Options{Launch: "persistent"},
+			shape{op: transport.OpPingPong, size: 32 << 10, aligned: true},
+			h100,
+			"ll 2 CTAs, put ldst 1 CTA, put bulk 1 CTA",
+		},
+		{Options{Variant: "put", Launch: "persistent"}, shape{op: transport.OpPingPong, size: 1 << 20}, h100, "put ldst 1 CTA"},
+		{Options{Variant: "put", Launch: "persistent", CTAs: 4}, shape{op: transport.OpPingPong, size: 1 << 20}, h100, "put ldst 4 CTAs"},
 		// More commands than a queue can hold.
 		{Options{CTAs: 4}, shape{op: transport.OpStream, size: 8, window: 513}, old, ""},
 		{Options{CTAs: 4, Timing: "host"}, shape{op: transport.OpStream, size: 8, window: 513}, old, "ll 4 CTAs, put ldst 4 CTAs"},
