@@ -47,6 +47,13 @@ var floors = []floor{
 	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
 	{path: "internal/transport/ipc/lru"},
 	{path: "internal/transport/ipc/ring"},
+	{
+		path:    "internal/transport/rdma",
+		imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link", "internal/transport/rdma/..."}, device...),
+		tests:   anyPath,
+	},
+	{path: "internal/transport/rdma/pool"},
+	{path: "internal/transport/rdma/verbs", imports: []string{"internal/gpu", "internal/gpu/abi"}, tests: anyPath},
 	// The suite runs real devices, and ranks as the processes that they are.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
 	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
@@ -65,6 +72,7 @@ var cgoPackages = []string{
 	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", "internal/gpu/host/queuetest", "internal/transport/sendrecv/protocoltest", // for tests
 	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
 	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
+	"internal/transport/rdma", "internal/transport/rdma/verbs",
 }
 
 // maxLines is where a file has become several topics.

@@ -126,7 +126,17 @@ SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, 
 typedef int part(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks);
 
 static int send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
-	return sr_send_ll(a, g, c, block, blocks, sr_first_of_ll(a, g, c, block, blocks));
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const struct sr_line first = sr_prepare_ll(a, g, c, block, &s);
+	return sr_send_ll(a, g, c, block, &s, &first);
+}
+
+static int receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	if (!sr_receive_ll(a, g, c, block, &s))
+		return 0;
+	sr_release_ll(a, g, c, block, &s);
+	return 1;
 }
 
 struct host_kernel {
@@ -140,7 +150,7 @@ static const struct host_kernel kernels[] = {
 	{SR_KERNEL_WS, 1, 0, sr_send_ws, sr_receive_ws},
 	{SR_KERNEL_STABLE, 2, 0, sr_send_staged, sr_receive_staged},
 	{SR_KERNEL_PUT, 1, 0, sr_send_put, sr_receive_put},
-	{SR_KERNEL_LL, 1, 1, send_ll, sr_receive_ll},
+	{SR_KERNEL_LL, 1, 1, send_ll, receive_ll},
 };
 
 const struct host_kernel *host_kernel_find(const char *name) {

@@ -175,8 +175,11 @@ SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_
 
 /* ---- ll --------------------------------------------------------------------------------------------------------- */
 
-/* The flag of a message: never 0, which unused memory holds. */
-SR_FN sr_u32 sr_flag(sr_u64 message) { return (sr_u32)(message % 0xffffffffu) + 1; }
+/* The flag of a message, message % (2^32-1) + 1: never 0, which unused memory holds. */
+SR_FN sr_u32 sr_flag(sr_u64 message) {
+	const sr_u64 next = message + 1, folded = (next & 0xffffffffu) + (next >> 32);
+	return (sr_u32)folded + (sr_u32)(folded >> 32);
+}
 
 SR_FN sr_u64 sr_first_line(sr_u32 block, sr_u64 message) {
 	return (message % SR_LL_SLOTS * SR_LL_CTAS + block) * (SR_LL_BYTES / 8);
@@ -204,57 +207,71 @@ SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u64 n) {
 		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
 }
 
-/* The first 8 bytes that this thread sends, which it can read before it waits for anything. */
-SR_FN sr_u64 sr_first_of_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c, sr_u32 block,
-			    sr_u32 blocks) {
-	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+/* What a thread puts into the first of its lines of a message. All of it is known before there is room for it. */
+struct sr_line {
+	sr_u8 *to;
+	sr_u64 data;
+	sr_u32 flag;
+};
+
+SR_FN struct sr_line sr_prepare_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c,
+				   sr_u32 block, const struct sr_share *s) {
 	const sr_u64 at = 8 * (sr_u64)g->rank;
-	return at < s.bytes ? sr_gather(a->src + c->offset + s.from + at, s.bytes - at) : 0;
+	struct sr_line l;
+	l.to = a->peer_lines + 16 * (sr_first_line(block, c->ll_sent) + g->rank);
+	l.data = at < s->bytes ? sr_gather(a->src + c->offset + s->from + at, s->bytes - at) : 0;
+	l.flag = sr_flag(c->ll_sent);
+	return l;
 }
 
-/* `first` is what sr_first_of_ll gave. */
-SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks,
-		     sr_u64 first) {
-	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
-	const sr_u64 message = c->ll_sent;
-	sr_u8 *const lines = a->peer_lines + 16 * sr_first_line(block, message);
-	if (s.bytes == 0)
+/* `first` is what sr_prepare_ll gave. */
+SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+		     const struct sr_share *s, const struct sr_line *first) {
+	if (s->bytes == 0)
 		return 1;
-	if (!c->ll_room && !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(message), &c->ll_head))
+	if (!c->ll_room &&
+	    !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head))
 		return 0;
+	if (8 * (sr_u64)g->rank < s->bytes)
+		sr_put_line(first->to, first->data, first->flag);
+	for (sr_u64 at = 8 * ((sr_u64)g->rank + g->size); at < s->bytes; at += 8 * (sr_u64)g->size)
+		sr_put_line(first->to + 2 * (at - 8 * (sr_u64)g->rank),
+			    sr_gather(a->src + c->offset + s->from + at, s->bytes - at), first->flag);
 	c->ll_room = 0;
-	if (8 * (sr_u64)g->rank < s.bytes)
-		sr_put_line(lines + 16 * g->rank, first, sr_flag(message));
-	for (sr_u64 i = g->rank + g->size; 8 * i < s.bytes; i += g->size)
-		sr_put_line(lines + 16 * i, sr_gather(a->src + c->offset + s.from + 8 * i, s.bytes - 8 * i),
-			    sr_flag(message));
-	c->ll_sent = message + 1;
+	c->ll_sent++;
 	if (g->rank == 0)
 		c->ll_head = sr_peek(&a->out->ll_head[block].value);
 	return 1;
 }
 
-SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
-	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
-	const sr_u64 message = c->ll_received;
-	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, message);
-	if (s.bytes == 0)
+/* The lines stay the receiver's until sr_release_ll. */
+SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+			const struct sr_share *s) {
+	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, c->ll_received);
+	const sr_u32 flag = sr_flag(c->ll_received);
+	const int room = g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent);
+	if (s->bytes == 0)
 		return 1;
 	int ok = 1;
-	for (sr_u64 i = g->rank; ok && 8 * i < s.bytes; i += g->size) {
+	for (sr_u64 at = 8 * (sr_u64)g->rank; ok && at < s->bytes; at += 8 * (sr_u64)g->size) {
 		sr_u64 data;
-		ok = sr_get_line(a, block, lines + 16 * i, sr_flag(message), &data);
+		ok = sr_get_line(a, block, lines + 2 * at, flag, &data);
 		if (ok)
-			sr_scatter(a->dst + c->offset + s.from + 8 * i, data, s.bytes - 8 * i);
+			sr_scatter(a->dst + c->offset + s->from + at, data, s->bytes - at);
 	}
 	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
-	c->ll_room = (sr_u64)sr_vote(g, ok && (g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)));
-	if (!c->ll_room && !sr_vote(g, ok))
-		return 0;
+	c->ll_room = (sr_u64)sr_vote(g, ok && room);
+	return c->ll_room || sr_vote(g, ok);
+}
+
+/* Gives the lines of the message that was received back to the sender. It comes after an answer, if there is one. */
+SR_FN void sr_release_ll(const struct sr_args *a, const struct sr_group *g, struct sr_count *c, sr_u32 block,
+			 const struct sr_share *s) {
+	if (s->bytes == 0)
+		return;
+	c->ll_received++;
 	if (g->rank == 0)
-		sr_taken(&a->peer_out->ll_head[block].value, message + 1);
-	c->ll_received = message + 1;
-	return 1;
+		sr_taken(&a->peer_out->ll_head[block].value, c->ll_received);
 }
 
 /* ---- ws -----------------------------------------------------------------------------------------------------------
@@ -263,13 +280,21 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 /* Small messages go in lines: a step through the staging area waits for its bytes before it says that they are there.
  */
 SR_FN int sr_send_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
-	if (a->in_lines)
-		return sr_send_ll(a, g, c, block, blocks, sr_first_of_ll(a, g, c, block, blocks));
-	return sr_send_staged(a, g, c, block, blocks);
+	if (!a->in_lines)
+		return sr_send_staged(a, g, c, block, blocks);
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const struct sr_line first = sr_prepare_ll(a, g, c, block, &s);
+	return sr_send_ll(a, g, c, block, &s, &first);
 }
 
 SR_FN int sr_receive_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
-	return a->in_lines ? sr_receive_ll(a, g, c, block, blocks) : sr_receive_staged(a, g, c, block, blocks);
+	if (!a->in_lines)
+		return sr_receive_staged(a, g, c, block, blocks);
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	if (!sr_receive_ll(a, g, c, block, &s))
+		return 0;
+	sr_release_ll(a, g, c, block, &s);
+	return 1;
 }
 
 #endif

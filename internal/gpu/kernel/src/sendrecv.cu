@@ -68,22 +68,30 @@ KERNEL_ALONE(512) p2p_sr_stable(const sr_args args) {
 // All threads send and receive. Sending waits for nobody, as a rule.
 struct Lines {
 	static constexpr bool divided = false;
+	sr_share share; // of a message, the same for all
 	MEMBER u32 pair() const { return block(); }
 	MEMBER bool sender(const sr_args *) const { return thread() == 0; }
 	MEMBER bool receiver(const sr_args *) const { return thread() == 0; }
 	MEMBER bool message(const sr_args *a, sr_count *c, u32 roles) const {
 		sr_group g = {thread(), threads(), 1};
-		const bool sends = roles & SR_SEND, receives = roles & SR_RECEIVE;
-		const u64 first = sends ? sr_first_of_ll(a, &g, c, block(), blocks()) : 0;
-		if (a->order == SR_RECEIVE_FIRST && receives && !sr_receive_ll(a, &g, c, block(), blocks()))
+		const bool sends = roles & SR_SEND, receives = roles & SR_RECEIVE,
+			   answers = a->order == SR_RECEIVE_FIRST;
+		sr_line first = {nullptr, 0, 0};
+		if (sends)
+			first = sr_prepare_ll(a, &g, c, block(), &share);
+		if (answers && receives && !sr_receive_ll(a, &g, c, block(), &share))
 			return false;
-		if (sends && !sr_send_ll(a, &g, c, block(), blocks(), first))
+		if (sends && !sr_send_ll(a, &g, c, block(), &share, &first))
 			return false;
-		return a->order == SR_RECEIVE_FIRST || !receives || sr_receive_ll(a, &g, c, block(), blocks());
+		if (!answers && receives && !sr_receive_ll(a, &g, c, block(), &share))
+			return false;
+		if (receives)
+			sr_release_ll(a, &g, c, block(), &share);
+		return true;
 	}
 };
 
 KERNEL_ALONE(512) p2p_sr_ll(const sr_args args) {
 	const sr_args a = args;
-	run(&a, Lines());
+	run(&a, Lines{sr_share_of(a.bytes, block(), blocks())});
 }

@@ -91,12 +91,19 @@ static int pt_play_lines(const struct pt_part *p, const struct pt_launch *m, con
 			 struct sr_count *c) {
 	const uint32_t roles = pt_roles(p, m), answers = a->order == SR_RECEIVE_FIRST;
 	struct sr_group g = pt_group(p);
-	const sr_u64 first = roles & SR_SEND ? sr_first_of_ll(a, &g, c, p->block, m->ctas) : 0;
-	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, m->ctas))
+	const struct sr_share share = sr_share_of(a->bytes, p->block, m->ctas);
+	struct sr_line first = {0, 0, 0};
+	if (roles & SR_SEND)
+		first = sr_prepare_ll(a, &g, c, p->block, &share);
+	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share))
 		return 0;
-	if ((roles & SR_SEND) && !sr_send_ll(a, &g, c, p->block, m->ctas, first))
+	if ((roles & SR_SEND) && !sr_send_ll(a, &g, c, p->block, &share, &first))
 		return 0;
-	return answers || !(roles & SR_RECEIVE) || sr_receive_ll(a, &g, c, p->block, m->ctas);
+	if (!answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share))
+		return 0;
+	if (roles & SR_RECEIVE)
+		sr_release_ll(a, &g, c, p->block, &share);
+	return 1;
 }
 
 /* A thread's part of a message. Returns 0 if a wait was given up. */

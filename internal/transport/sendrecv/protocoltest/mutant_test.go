@@ -172,24 +172,23 @@ var mutants = []mutant{
 		"ll/two blocks", "",
 	},
 	{
-		"flag that becomes 0", "return (sr_u32)(message % 0xffffffffu) + 1;", "return (sr_u32)message + 1;",
+		"flag that becomes 0", "(next & 0xffffffffu) + (next >> 32)", "next & 0xffffffffu",
 		"ll/flag wraps", "",
 	},
 	{
-		"flag of the slot", "return (sr_u32)(message % 0xffffffffu) + 1;", "return (sr_u32)(message % SR_LL_SLOTS) + 1;",
+		"flag of the slot", "return (sr_u32)folded + (sr_u32)(folded >> 32);", "return (sr_u32)(message % SR_LL_SLOTS) + 1;",
 		"ll/more than slots", "",
 	},
 	{
-		"ll lines are not given back", "if (g->rank == 0)\n\t\tsr_taken(&a->peer_out->ll_head[block].value, message + 1);", "",
+		"ll lines are not given back", "if (g->rank == 0)\n\t\tsr_taken(&a->peer_out->ll_head[block].value, c->ll_received);", "",
 		"ll/more than slots", "deadlock",
 	},
 	{
-		"ll taken before the barrier", "c->ll_room = (sr_u64)sr_vote(g, ok && (g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)));\n" +
-			"\tif (!c->ll_room && !sr_vote(g, ok))\n\t\treturn 0;", "",
+		"ll taken before the barrier", "c->ll_room = (sr_u64)sr_vote(g, ok && room);\n\treturn c->ll_room || sr_vote(g, ok);", "return ok;",
 		"ll/two threads", "",
 	},
 	{
-		"ll room that nobody looked for", "g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)", "1",
+		"ll room that nobody looked for", "= g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)", "= 1",
 		"ll/resident both ways", "race",
 	},
 	{
@@ -197,7 +196,7 @@ var mutants = []mutant{
 		"ll/resident, then one way", "",
 	},
 	{
-		"ll word of the first line only", "i += g->size) {\n\t\tsr_u64 data;", "i += 2 * g->size) {\n\t\tsr_u64 data;",
+		"ll word of the first line only", "at += 8 * (sr_u64)g->size) {\n\t\tsr_u64 data;", "at += 16 * (sr_u64)g->size) {\n\t\tsr_u64 data;",
 		"ll/sizes", "",
 	},
 }
