@@ -59,7 +59,8 @@ struct sr_count {
 	sr_u64 head, ll_head;        /* the peer's words as last seen: what they were, they still are at least */
 	/* Of a kernel that runs; 0 at rest. */
 	sr_u64 offset;  /* where a resident kernel is in its window: bytes from its first message */
-	sr_u64 ll_room; /* 1: there is room for the next message in lines, and the whole group knows */
+	sr_u32 ll_room; /* 1: there is room for the next message in lines, and the whole group knows */
+	sr_u32 pad;
 };
 
 /* What the blocks of a resident kernel share, in the memory of their rank; zero before the first launch. */

@@ -17,6 +17,7 @@
  *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
  *	sr_poll(a, role, block, word, want)
  *	                            waits until *word >= want; false if it was given up, which it noted in a->state
+ *	sr_now(value)               the value, computed here and not later
  *	sr_put_line(line, data, flag), sr_get_line(a, block, line, flag, &data)
  *	                            8 bytes of payload with a flag in each half; get waits, false if it was given up
  */
@@ -181,8 +182,9 @@ SR_FN sr_u32 sr_flag(sr_u64 message) {
 	return (sr_u32)folded + (sr_u32)(folded >> 32);
 }
 
-SR_FN sr_u64 sr_first_line(sr_u32 block, sr_u64 message) {
-	return (message % SR_LL_SLOTS * SR_LL_CTAS + block) * (SR_LL_BYTES / 8);
+/* Where the lines of a block begin, in bytes. */
+SR_FN sr_u32 sr_lines_at(sr_u32 block, sr_u64 message) {
+	return ((sr_u32)message % SR_LL_SLOTS * SR_LL_CTAS + block) * (2 * SR_LL_BYTES);
 }
 
 /* What ll_head must be before a message may be written: the one that lay there was taken. */
@@ -207,36 +209,53 @@ SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u64 n) {
 		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
 }
 
-/* What a thread puts into the first of its lines of a message. All of it is known before there is room for it. */
+/*
+ * The first of a thread's lines of a message, and what it holds; the next one is g->size lines on. All of it is known
+ * before the message may be sent, or has come: so nothing needs to be worked out between a message and its answer.
+ */
 struct sr_line {
-	sr_u8 *to;
-	sr_u64 data;
+	sr_u8 *line;
+	sr_u8 *payload; /* in the inbox */
+	sr_u64 data;    /* what is sent */
 	sr_u32 flag;
+	sr_u32 left;  /* bytes of the block's share from here on; 0: the thread has no line */
+	sr_u32 whole; /* 1: 8 bytes, aligned */
 };
 
-SR_FN struct sr_line sr_prepare_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c,
-				   sr_u32 block, const struct sr_share *s) {
-	const sr_u64 at = 8 * (sr_u64)g->rank;
+SR_FN struct sr_line sr_line_of(const struct sr_group *g, sr_u32 block, const struct sr_share *s, sr_u8 *lines,
+				sr_u8 *payload, sr_u64 message) {
+	const sr_u32 at = 8 * g->rank, bytes = (sr_u32)s->bytes;
 	struct sr_line l;
-	l.to = a->peer_lines + 16 * (sr_first_line(block, c->ll_sent) + g->rank);
-	l.data = at < s->bytes ? sr_gather(a->src + c->offset + s->from + at, s->bytes - at) : 0;
-	l.flag = sr_flag(c->ll_sent);
+	l.line = lines + sr_lines_at(block, message) + 2 * at;
+	l.payload = payload + s->from + at;
+	l.data = 0;
+	l.flag = sr_flag(message);
+	l.left = at < bytes ? bytes - at : 0;
+	l.whole = l.left >= 8 && (sr_u64)l.payload % 8 == 0;
 	return l;
 }
 
-/* `first` is what sr_prepare_ll gave. */
+SR_FN struct sr_line sr_prepare_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c,
+				   sr_u32 block, const struct sr_share *s) {
+	struct sr_line l = sr_line_of(g, block, s, a->peer_lines, (sr_u8 *)a->src + c->offset, c->ll_sent);
+	if (l.left)
+		l.data = sr_gather(l.payload, l.left);
+	return l;
+}
+
+/* `l` is what sr_prepare_ll gave. */
 SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
-		     const struct sr_share *s, const struct sr_line *first) {
+		     const struct sr_share *s, const struct sr_line *l) {
+	const sr_u32 step = 8 * g->size;
 	if (s->bytes == 0)
 		return 1;
 	if (!c->ll_room &&
 	    !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head))
 		return 0;
-	if (8 * (sr_u64)g->rank < s->bytes)
-		sr_put_line(first->to, first->data, first->flag);
-	for (sr_u64 at = 8 * ((sr_u64)g->rank + g->size); at < s->bytes; at += 8 * (sr_u64)g->size)
-		sr_put_line(first->to + 2 * (at - 8 * (sr_u64)g->rank),
-			    sr_gather(a->src + c->offset + s->from + at, s->bytes - at), first->flag);
+	if (l->left)
+		sr_put_line(l->line, l->data, l->flag);
+	for (sr_u32 at = step; at < l->left; at += step)
+		sr_put_line(l->line + 2 * at, sr_gather(l->payload + at, l->left - at), l->flag);
 	c->ll_room = 0;
 	c->ll_sent++;
 	if (g->rank == 0)
@@ -247,20 +266,26 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 /* The lines stay the receiver's until sr_release_ll. */
 SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
 			const struct sr_share *s) {
-	const sr_u8 *const lines = a->lines + 16 * sr_first_line(block, c->ll_received);
-	const sr_u32 flag = sr_flag(c->ll_received);
-	const int room = g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent);
+	const struct sr_line l = sr_line_of(g, block, s, a->lines, a->dst + c->offset, c->ll_received);
+	const sr_u32 room = sr_now(g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)), whole = sr_now(l.whole);
+	const sr_u32 step = 8 * g->size, more = sr_now(l.left > step);
+	sr_u64 data = 0;
+	int ok = 1;
 	if (s->bytes == 0)
 		return 1;
-	int ok = 1;
-	for (sr_u64 at = 8 * (sr_u64)g->rank; ok && at < s->bytes; at += 8 * (sr_u64)g->size) {
-		sr_u64 data;
-		ok = sr_get_line(a, block, lines + 2 * at, flag, &data);
+	if (l.left)
+		ok = sr_get_line(a, block, l.line, l.flag, &data);
+	if (ok && whole)
+		*(volatile sr_u64 *)l.payload = data;
+	else if (ok)
+		sr_scatter(l.payload, data, l.left);
+	for (sr_u32 at = more ? step : l.left; ok && at < l.left; at += step) {
+		ok = sr_get_line(a, block, l.line + 2 * at, l.flag, &data);
 		if (ok)
-			sr_scatter(a->dst + c->offset + s->from + at, data, s->bytes - at);
+			sr_scatter(l.payload + at, data, l.left - at);
 	}
 	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
-	c->ll_room = (sr_u64)sr_vote(g, ok && room);
+	c->ll_room = (sr_u32)sr_vote(g, ok && room);
 	return c->ll_room || sr_vote(g, ok);
 }
 

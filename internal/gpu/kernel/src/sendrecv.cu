@@ -76,7 +76,7 @@ struct Lines {
 		sr_group g = {thread(), threads(), 1};
 		const bool sends = roles & SR_SEND, receives = roles & SR_RECEIVE,
 			   answers = a->order == SR_RECEIVE_FIRST;
-		sr_line first = {nullptr, 0, 0};
+		sr_line first = {};
 		if (sends)
 			first = sr_prepare_ll(a, &g, c, block(), &share);
 		if (answers && receives && !sr_receive_ll(a, &g, c, block(), &share))

@@ -70,29 +70,27 @@ DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
 	store_fresh(&s->failed, 1u);
 }
 
-// A wait that lasts: looks at the clock, and at what the host says, now and then. Reading the host's memory takes long.
-struct Patience {
-	u64 since;
-	u32 turn;
-};
+// A wait that lasts looks at the clock, and at what the host says, now and then: reading the host's memory takes long.
+constexpr u32 looks = 2048;
 
-DEVICE bool lost(const sr_args *a, Patience *p) {
-	if (++p->turn % 2048)
-		return false;
+DEVICE bool lost(const sr_args *a, u64 *since) {
 	const u64 t = now();
-	if (p->since == 0)
-		p->since = t;
-	return load_u32(&a->state->abort) || load_u32(&a->state->failed) || t - p->since > a->timeout_ns;
+	if (*since == 0)
+		*since = t;
+	return load_u32(&a->state->abort) || load_u32(&a->state->failed) || t - *since > a->timeout_ns;
 }
 
 DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 want) {
-	Patience p = {0, 0};
+	u64 have = 0, since = 0;
 #pragma unroll 1
 	for (;;) {
-		const u64 have = sr_load(word);
-		if (have >= want)
-			return 1;
-		if (lost(a, &p)) {
+#pragma unroll 1
+		for (u32 look = 0; look < looks; look++) {
+			have = sr_load(word);
+			if (have >= want)
+				return 1;
+		}
+		if (lost(a, &since)) {
 			give_up(a, role, block, want, have);
 			return 0;
 		}
@@ -116,23 +114,32 @@ DEVICE void sr_put_line(u8 *line, u64 data, u32 flag) {
 }
 
 DEVICE int sr_get_line(const sr_args *a, u32 block, const u8 *line, u32 flag, u64 *data) {
-	Patience p = {0, 0};
+	u64 since = 0;
+	u32 low, first = 0, high, second;
 #pragma unroll 1
 	for (;;) {
-		u32 low, first, high, second;
-		asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-			     : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
-			     : "l"(global(line))
-			     : "memory");
-		if (first == flag && second == flag) {
-			*data = low | (u64)high << 32;
-			return 1;
+#pragma unroll 1
+		for (u32 look = 0; look < looks; look++) {
+			asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+				     : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
+				     : "l"(global(line))
+				     : "memory");
+			if (first == flag && second == flag) {
+				*data = low | (u64)high << 32;
+				return 1;
+			}
 		}
-		if (lost(a, &p)) {
+		if (lost(a, &since)) {
 			give_up(a, SR_RECEIVE, block, flag, first);
 			return 0;
 		}
 	}
+}
+
+// The compiler would rather compute a value where it is used.
+DEVICE u32 sr_now(u32 value) {
+	asm volatile("" : "+r"(value));
+	return value;
 }
 
 #include "zz_protocol.h"

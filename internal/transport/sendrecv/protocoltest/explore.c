@@ -105,6 +105,8 @@ static void sr_taken(sr_u64 *word, sr_u64 value) {
 	pt_tick(pt_s->now);
 }
 
+static sr_u32 sr_now(sr_u32 value) { return value; }
+
 static sr_u64 sr_peek(const sr_u64 *word) {
 	struct pt_thread *t = pt_s->now;
 	const struct pt_store *s = pt_last(word);

@@ -92,7 +92,7 @@ static int pt_play_lines(const struct pt_part *p, const struct pt_launch *m, con
 	const uint32_t roles = pt_roles(p, m), answers = a->order == SR_RECEIVE_FIRST;
 	struct sr_group g = pt_group(p);
 	const struct sr_share share = sr_share_of(a->bytes, p->block, m->ctas);
-	struct sr_line first = {0, 0, 0};
+	struct sr_line first = {0};
 	if (roles & SR_SEND)
 		first = sr_prepare_ll(a, &g, c, p->block, &share);
 	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share))

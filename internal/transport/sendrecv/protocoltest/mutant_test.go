@@ -168,7 +168,7 @@ var mutants = []mutant{
 		"ll/more than slots", "",
 	},
 	{
-		"ll blocks share lines", "SR_LL_CTAS + block) * (SR_LL_BYTES / 8)", "SR_LL_CTAS + block)",
+		"ll blocks share lines", "SR_LL_CTAS + block) * (2 * SR_LL_BYTES)", "SR_LL_CTAS + block) * 16",
 		"ll/two blocks", "",
 	},
 	{
@@ -184,11 +184,11 @@ var mutants = []mutant{
 		"ll/more than slots", "deadlock",
 	},
 	{
-		"ll taken before the barrier", "c->ll_room = (sr_u64)sr_vote(g, ok && room);\n\treturn c->ll_room || sr_vote(g, ok);", "return ok;",
+		"ll taken before the barrier", "c->ll_room = (sr_u32)sr_vote(g, ok && room);\n\treturn c->ll_room || sr_vote(g, ok);", "return ok;",
 		"ll/two threads", "",
 	},
 	{
-		"ll room that nobody looked for", "= g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent)", "= 1",
+		"ll room that nobody looked for", "sr_now(g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent))", "1",
 		"ll/resident both ways", "race",
 	},
 	{
@@ -196,7 +196,7 @@ var mutants = []mutant{
 		"ll/resident, then one way", "",
 	},
 	{
-		"ll word of the first line only", "at += 8 * (sr_u64)g->size) {\n\t\tsr_u64 data;", "at += 16 * (sr_u64)g->size) {\n\t\tsr_u64 data;",
+		"ll word of the first line only", "ok && at < l.left; at += step", "ok && at < l.left; at += 2 * step",
 		"ll/sizes", "",
 	},
 }

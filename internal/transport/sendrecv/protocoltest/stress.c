@@ -116,6 +116,8 @@ static int pt_meet(struct pt_barrier *b, uint32_t size, int leads, int say) {
 SR_FN int sr_vote(struct sr_group *g, int ok) { return pt_meet(g->barrier, g->size, g->rank == 0, ok); }
 SR_FN void sr_sync(struct sr_group *g) { sr_vote(g, 1); }
 SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
+
 SR_FN sr_u64 sr_peek(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
