@@ -150,6 +150,13 @@ type Kernel struct {
 	Target    string `json:"target"`       // of the image that it is from: "sm_90"
 }
 
+// DMABufs is implemented by devices whose memory devices of other kinds can reach by a dma-buf.
+type DMABufs interface {
+	// DMABuf makes a descriptor of a buffer of this device, from its first byte on; it is the caller's to close. The
+	// error wraps ErrUnsupported where driver or kernel cannot.
+	DMABuf(b Buffer) (fd int, err error)
+}
+
 // Chooser is implemented by devices on which "auto" is a choice between engines, by measurement and for each size.
 type Chooser interface {
 	// Candidates names the engines to choose from; the first is kept where another is not clearly faster.

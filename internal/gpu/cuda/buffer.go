@@ -47,6 +47,18 @@ func (b *Buffer) Addr() uintptr {
 	return uintptr(b.c.addr)
 }
 
+// DMABuf makes a dma-buf of a buffer: buffers begin and end where pages do.
+func (d *Device) DMABuf(buffer gpu.Buffer) (int, error) {
+	b, ok := buffer.(*Buffer)
+	if !ok || b.dev != d || b.c == nil {
+		return -1, fmt.Errorf("cuda: dma-buf: not a buffer of %s", d.info.UUID)
+	}
+	var e C.struct_p2p_error
+	fd := C.int(-1)
+	C.cuda_memory_dmabuf(b.c, &fd, &e)
+	return int(fd), failure("dma-buf", &e)
+}
+
 // Size is in bytes, 0 once closed.
 func (b *Buffer) Size() uint64 {
 	if b.c == nil {

@@ -54,6 +54,7 @@ enum {
 	CUDA_HOST_PORTABLE = 1,        /* cuMemHostRegister_v2: pinned for every context of the process */
 	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc, cuMemHostRegister_v2: kernels may use it */
 	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access where needed */
+	CUDA_RANGE_DMABUF = 1,         /* cuMemGetHandleForAddressRange: a dma-buf descriptor */
 	CUDA_STREAM_NON_BLOCKING = 1,  /* cuStreamCreate: independent of the default stream */
 	CUDA_LAUNCH_OVERLAP = 6,       /* cuLaunchKernelEx: the kernel waits by itself for the one before it */
 	CUDA_STREAM_WAIT_EQUAL = 1,    /* cuStreamWaitValue64_v2 */
@@ -190,6 +191,8 @@ struct cuda_launch {
 	X(cuMemExportToShareableHandle, (void *out, uint64_t h, int type, unsigned long long flags),                   \
 	  (out, h, type, flags))                                                                                       \
 	X(cuMemImportFromShareableHandle, (uint64_t *h, void *os_handle, int type), (h, os_handle, type))              \
+	X(cuMemGetHandleForAddressRange, (void *handle, uint64_t p, size_t n, int type, unsigned long long flags),     \
+	  (handle, p, n, type, flags))                                                                                 \
 	X(cuGraphUpload, (void *exec, void *stream), (exec, stream))                                                   \
 	X(cuStreamWaitValue64_v2, (void *stream, uint64_t word, uint64_t value, unsigned flags),                       \
 	  (stream, word, value, flags))                                                                                \

@@ -235,6 +235,13 @@ static int unpin(struct cuda_memory *m, struct p2p_error *e) {
 	return m->addr ? cuda_ok(e, "cuMemHostUnregister", cuMemHostUnregister((void *)(uintptr_t)m->addr)) : P2P_OK;
 }
 
+int cuda_memory_dmabuf(struct cuda_memory *m, int *fd, struct p2p_error *e) {
+	int rc = cuda_device_bind(m->device, e);
+	return rc ? rc
+		  : cuda_ok(e, "cuMemGetHandleForAddressRange",
+			    cuMemGetHandleForAddressRange(fd, m->addr, m->size, CUDA_RANGE_DMABUF, 0));
+}
+
 int cuda_memory_close(struct cuda_memory *m, struct p2p_error *e) {
 	int rc = cuda_device_bind(m->device, e);
 	if (rc == P2P_OK && !m->device->lost)

@@ -45,6 +45,9 @@ int cuda_memory_import(struct cuda_device *d, int kind, const struct cuda_opaque
 /* Pins n bytes of CPU memory at p, whole pages, and lets every GPU of the process use them at that address. */
 int cuda_memory_pin(struct cuda_device *d, void *p, size_t n, struct cuda_memory **out, struct p2p_error *e);
 
+/* Makes a dma-buf descriptor of all of it, the caller's to close. */
+int cuda_memory_dmabuf(struct cuda_memory *m, int *fd, struct p2p_error *e);
+
 /* Frees, unmaps or unpins, and frees m, whatever fails; *e tells the first failure. */
 int cuda_memory_close(struct cuda_memory *m, struct p2p_error *e);
 

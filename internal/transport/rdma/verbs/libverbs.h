@@ -1,0 +1,61 @@
+/*
+ * libverbs.h: libibverbs, found at run time. The distribution's <infiniband/verbs.h> gives the types and the calls of
+ * the data path, ibv_post_send, ibv_post_recv and ibv_poll_cq, which are inline and go through the context. Everything
+ * that the library exports is called through a table: ibv.open_device is its ibv_open_device. Two lists name all of
+ * them; from these come the table and the look-up (libverbs.c).
+ *
+ * Never call an exported function by its own name, nor ibv_query_port, ibv_reg_mr, ibv_query_gid_table and the like,
+ * which the header turns into calls of exported ones: it would link the library.
+ */
+#ifndef P2P_LIBVERBS_H
+#define P2P_LIBVERBS_H
+
+#include <infiniband/verbs.h>
+
+/* X(exported name, name in the table). */
+#define VERBS_REQUIRED(X)                                                                                              \
+	X(ibv_get_device_list, get_device_list)                                                                        \
+	X(ibv_free_device_list, free_device_list)                                                                      \
+	X(ibv_open_device, open_device)                                                                                \
+	X(ibv_close_device, close_device)                                                                              \
+	X(ibv_query_device, query_device)                                                                              \
+	X(ibv_query_port, query_port)                                                                                  \
+	X(ibv_query_gid, query_gid)                                                                                    \
+	X(ibv_get_async_event, get_async_event)                                                                        \
+	X(ibv_ack_async_event, ack_async_event)                                                                        \
+	X(ibv_alloc_pd, alloc_pd)                                                                                      \
+	X(ibv_dealloc_pd, dealloc_pd)                                                                                  \
+	X(ibv_reg_mr, reg_mr)                                                                                          \
+	X(ibv_dereg_mr, dereg_mr)                                                                                      \
+	X(ibv_create_cq, create_cq)                                                                                    \
+	X(ibv_destroy_cq, destroy_cq)                                                                                  \
+	X(ibv_create_qp, create_qp)                                                                                    \
+	X(ibv_modify_qp, modify_qp)                                                                                    \
+	X(ibv_query_qp, query_qp)                                                                                      \
+	X(ibv_destroy_qp, destroy_qp)
+
+/* NULL in the table where the library is too old. */
+#define VERBS_OPTIONAL(X)                                                                                              \
+	X(ibv_reg_mr_iova2, reg_mr_iova2)                                                                              \
+	X(ibv_reg_dmabuf_mr, reg_dmabuf_mr)                                                                            \
+	X(_ibv_query_gid_table, query_gid_table)
+
+/* The types are the header's, so that a difference between declaration and use does not compile. */
+#define X(symbol, name) __typeof__(&symbol) name;
+struct p2p_verbs_functions {
+	VERBS_REQUIRED(X)
+	VERBS_OPTIONAL(X)
+};
+#undef X
+
+/* Filled by p2p_verbs_load; read-only afterwards. */
+extern struct p2p_verbs_functions ibv;
+
+/*
+ * Finds libibverbs.so.1, else libibverbs.so; or what P2PBENCH_LIBIBVERBS names and nothing else. Returns 0 and the file
+ * in text, its name resolved, or -1 with the reason in text: what dlopen said, or the first required function that is
+ * missing.
+ */
+int p2p_verbs_load(char *text, size_t size);
+
+#endif

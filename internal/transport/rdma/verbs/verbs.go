@@ -1,0 +1,118 @@
+// Package verbs is RDMA by libibverbs: devices, their ports and addresses, memory regions, completion queues and
+// reliably connected queue pairs. libibverbs.so.1 is looked for at run time; a binary with this package in it starts on
+// a machine without it. What is sent is the business of C loops elsewhere: they take CQ.Pointer and QP.Pointer and call
+// ibv_post_send, ibv_post_recv and ibv_poll_cq, which are inline. The posting and polling of this package is one call
+// from Go for each, for set-up and tests.
+//
+// A queue pair goes through these states:
+//
+//	NewQP      Init(port)     Connect(remote)          Fail(), or a request that failed
+//	  RESET ------> INIT ------------> RTR --> RTS ------------> ERR: all that is left is flushed
+//	                receives may       sends may
+//	                be posted          be posted
+//
+// Devices whose transport is iWARP are listed but cannot be connected: that takes rdma_cm.
+//
+// P2PBENCH_LIBIBVERBS names another file to load.
+package verbs
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo LDFLAGS: -ldl
+#include "verbs.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+)
+
+// Load finds libibverbs, once per process. The error wraps gpu.ErrUnsupported.
+func Load() error {
+	_, err := library()
+	return err
+}
+
+// Version is the library's, "1.14.44.0": the ABI and the release of rdma-core. It is "" if it cannot be known.
+func Version() string {
+	file, err := library()
+	if err != nil {
+		return ""
+	}
+	_, v, _ := strings.Cut(filepath.Base(file), ".so.")
+	return v
+}
+
+// library loads libibverbs and returns its file.
+var library = sync.OnceValues(func() (string, error) {
+	var text [4096]C.char
+	if C.p2p_verbs_load(&text[0], C.size_t(len(text))) != 0 {
+		return "", fmt.Errorf("verbs: %s: install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs "+
+			"(Fedora, RHEL), or name the library with P2PBENCH_LIBIBVERBS: %w", C.GoString(&text[0]), gpu.ErrUnsupported)
+	}
+	return C.GoString(&text[0]), nil
+})
+
+// failed makes an error of an errno that a verb returned; nil for 0. where is the device's name, what the verb's.
+func failed(where, what string, errno C.int) error {
+	if errno == 0 {
+		return nil
+	}
+	code := syscall.Errno(errno)
+	switch code {
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT:
+		return fmt.Errorf("verbs: %s: %s: %w (%d): %w", where, what, code, int(code), gpu.ErrUnsupported)
+	}
+	return fmt.Errorf("verbs: %s: %s: %w (%d)", where, what, code, int(code))
+}
+
+// hint adds what the user can do to an error that has this errno.
+func hint(err error, errno syscall.Errno, format string, args ...any) error {
+	if !errors.Is(err, errno) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))
+}
+
+// statuses are the words of enum ibv_wc_status, in its order.
+var statuses = []string{
+	C.IBV_WC_SUCCESS:            "success",
+	C.IBV_WC_LOC_LEN_ERR:        "local length error",
+	C.IBV_WC_LOC_QP_OP_ERR:      "local queue pair operation error",
+	C.IBV_WC_LOC_EEC_OP_ERR:     "local end-to-end context operation error",
+	C.IBV_WC_LOC_PROT_ERR:       "local protection error",
+	C.IBV_WC_WR_FLUSH_ERR:       "flushed, after an error before it",
+	C.IBV_WC_MW_BIND_ERR:        "memory window bind error",
+	C.IBV_WC_BAD_RESP_ERR:       "bad response",
+	C.IBV_WC_LOC_ACCESS_ERR:     "local access error",
+	C.IBV_WC_REM_INV_REQ_ERR:    "remote invalid request",
+	C.IBV_WC_REM_ACCESS_ERR:     "remote access error",
+	C.IBV_WC_REM_OP_ERR:         "remote operation error",
+	C.IBV_WC_RETRY_EXC_ERR:      "retry exceeded: the remote end did not answer",
+	C.IBV_WC_RNR_RETRY_EXC_ERR:  "RNR retry exceeded: the remote end had posted no receive",
+	C.IBV_WC_LOC_RDD_VIOL_ERR:   "local RDD violation",
+	C.IBV_WC_REM_INV_RD_REQ_ERR: "remote invalid RD request",
+	C.IBV_WC_REM_ABORT_ERR:      "remote aborted",
+	C.IBV_WC_INV_EECN_ERR:       "invalid end-to-end context number",
+	C.IBV_WC_INV_EEC_STATE_ERR:  "invalid end-to-end context state",
+	C.IBV_WC_FATAL_ERR:          "fatal error",
+	C.IBV_WC_RESP_TIMEOUT_ERR:   "response timeout",
+	C.IBV_WC_GENERAL_ERR:        "general error",
+	C.IBV_WC_TM_ERR:             "tag matching error",
+	C.IBV_WC_TM_RNDV_INCOMPLETE: "tag matching rendezvous incomplete",
+}
+
+// WCStatus says the status of a completion, an ibv_wc_status, in words.
+func WCStatus(status int) string {
+	if status < 0 || status >= len(statuses) {
+		return fmt.Sprintf("status %d", status)
+	}
+	return statuses[status]
+}
