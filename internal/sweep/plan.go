@@ -30,7 +30,8 @@ type Spec struct {
 	Iters     int           // samples per cell; 0: by size
 	Warmup    int           // iterations before each cell's samples; -1: by iterations
 	Window    int           // messages in flight in stream and bidir; 0: Usual, fewer when they are large
-	Usual     int           // messages in flight where Window leaves it open; 0: DefaultWindow
+	Usual     int           // messages of a window where Window leaves it open; 0: DefaultWindow
+	Least     int           // messages of such a window however large they are; 0: one
 	Duration  time.Duration // measure each cell this long instead of a number of iterations; 0: do not
 	Until     float64       // stop a cell when the median is known to this fraction (0.01); 0: do not
 	Check     transport.Check
@@ -83,10 +84,13 @@ const (
 	// A cell moves about this many bytes per arm, within the limits of samples below.
 	hostCellBytes   = 2 << 30
 	deviceCellBytes = 16 << 30
-	minIters        = 10
-	maxIters        = 1000
-	maxUntilIters   = 100000
-	rounds          = 4 // with baselines: A B B A A B B A
+	// … and has about this many messages, or enough samples for a p99.
+	cellMessages  = 1 << 18
+	tailIters     = 100
+	minIters      = 10
+	maxIters      = 1000
+	maxUntilIters = 100000
+	rounds        = 4 // with baselines: A B B A A B B A
 )
 
 // Expand makes the plan. Its errors are the user's to mend and say how.
@@ -118,8 +122,10 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%d warm-up iterations: want 0 to %d", s.Warmup, MaxIters)
 	case s.Window < 0 || s.Window > MaxWindow:
 		return fmt.Errorf("window %d: want 1 to %d", s.Window, MaxWindow)
-	case s.Usual < 0 || s.Usual > MaxWindow:
-		return fmt.Errorf("window %d: want 1 to %d", s.Usual, MaxWindow)
+	case s.Usual < 0 || s.Usual > MaxUsual:
+		return fmt.Errorf("window %d: want 1 to %d", s.Usual, MaxUsual)
+	case s.Least < 0 || s.Least > MaxUsual:
+		return fmt.Errorf("window %d: want 1 to %d", s.Least, MaxUsual)
 	case s.Until < 0 || s.Until >= 1:
 		return fmt.Errorf("stop at an interval of %g: want a fraction above 0 and below 1, such as 1%%", s.Until)
 	case s.Duration > 0 && s.Iters > 0:
@@ -135,8 +141,11 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// MaxWindow bounds the messages in flight.
-const MaxWindow = 4096
+// MaxWindow bounds the messages in flight, and MaxUsual those of a window that a path keeps in flight a part at a time.
+const (
+	MaxWindow = 4096
+	MaxUsual  = 1 << 16
+)
 
 // MaxIters bounds the samples and the warm-up of a cell.
 const MaxIters = 1 << 28
@@ -148,7 +157,7 @@ func (s Spec) cell(op transport.Op, size uint64) Cell {
 	}
 	c.Iters = s.Iters
 	if c.Iters == 0 {
-		c.Iters = s.iters(size * uint64(c.Window))
+		c.Iters = s.iters(size, uint64(c.Window))
 	}
 	if s.Until > 0 && s.Iters == 0 {
 		c.Iters = maxUntilIters
@@ -180,15 +189,16 @@ func (s Spec) window(op transport.Op, size uint64) int {
 	if s.Usual > 0 {
 		usual = uint64(s.Usual)
 	}
-	return int(min(max(most/max(size, 1), 1), usual))
+	return max(int(min(max(most/max(size, 1), 1), usual)), s.Least)
 }
 
-func (s Spec) iters(bytes uint64) int {
+func (s Spec) iters(size, window uint64) int {
 	budget := uint64(deviceCellBytes)
 	if s.onHost() {
 		budget = hostCellBytes
 	}
-	return int(min(max(budget/max(bytes, 1), minIters), maxIters))
+	byMessages := max(cellMessages/window, tailIters)
+	return int(min(max(budget/max(size*window, 1), minIters), byMessages, maxIters))
 }
 
 // memory counts what each rank's device will hold: what every arm asks for, though one process may own it all.

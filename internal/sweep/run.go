@@ -40,9 +40,11 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 	for _, o := range j.Opened {
 		doc.Warnings = append(doc.Warnings, o.Warnings...)
 	}
-	for _, paths := range j.Paths {
-		for _, path := range paths {
-			doc.Warnings = append(doc.Warnings, path.Warnings...)
+	for _, path := range slices.Concat(j.Paths...) {
+		for _, text := range path.Warnings {
+			if !slices.Contains(doc.Warnings, text) { // ranks and arms often say the same
+				doc.Warnings = append(doc.Warnings, text)
+			}
 		}
 	}
 	health := make([]*gpu.Health, len(j.Opened))
@@ -102,15 +104,20 @@ type measurement struct {
 	counted       []map[string]uint64 // by arm: by its endpoints until now; shared by all cells of the run
 	endpoint      []map[string]uint64 // … during this cell
 	engine        []string            // by arm: what moved its messages, where its path chooses by size
+	conns         []connections       // by arm
 	firstBlockEnd time.Time
 }
 
 func newMeasurement(j Job, c Cell, health []*gpu.Health, counted []map[string]uint64) *measurement {
 	n := len(j.Plan.Arms)
-	return &measurement{
+	m := &measurement{
 		job: j, c: c, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
-		counted: counted, endpoint: make([]map[string]uint64, n), engine: make([]string, n),
+		counted: counted, endpoint: make([]map[string]uint64, n), engine: make([]string, n), conns: make([]connections, n),
 	}
+	for arm := range m.conns {
+		m.conns[arm] = connections{}
+	}
+	return m
 }
 
 // run measures all arms in turns until each has what it needs.
@@ -161,9 +168,10 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	m.engine[arm] = out.Engine
 	m.count(arm, out.Counters)
+	m.conns[arm].add(out.Conns)
 	if arm == 0 {
 		m.checked += out.Checked
-		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size
+		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size * uint64(m.ways(0))
 	}
 	for r, h := range out.Health {
 		if h == nil {
@@ -216,7 +224,8 @@ func (m *measurement) cell() record.Cell {
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}
-	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, cell.Ranks, cell.Lat.P50)
+	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, m.together(0), cell.Lat.P50)
+	cell.Conns, cell.Fairness = m.conns[0].records(c.Size)
 	if c.Check != transport.CheckOff {
 		ok := true // a mismatch would have ended the run
 		cell.Verified = &ok
@@ -229,9 +238,9 @@ func (m *measurement) cell() record.Cell {
 	return cell
 }
 
-// bandwidth derives GB/s per direction and in sum, and messages per second, from the median duration in µs of a
-// window. In bidir every rank sends. There is no bandwidth without bytes.
-func bandwidth(c Cell, ranks int, p50 float64) (perDir, sum *float64, rate float64) {
+// bandwidth derives GB/s per direction and of all windows that are on their way together, and messages per second, from
+// the median duration in µs of a window. There is no bandwidth without bytes.
+func bandwidth(c Cell, together int, p50 float64) (perDir, sum *float64, rate float64) {
 	if p50 <= 0 {
 		return nil, nil, 0
 	}
@@ -240,11 +249,24 @@ func bandwidth(c Cell, ranks int, p50 float64) (perDir, sum *float64, rate float
 		return nil, nil, rate
 	}
 	bw := rate * float64(c.Size) / 1e9
-	all := bw
-	if c.Op == transport.OpBidir {
-		all = float64(ranks) * bw
-	}
+	all := float64(together) * bw
 	return &bw, &all, rate
+}
+
+// together is how many windows of an arm are on their way at the same time: in bidir every rank's.
+func (m *measurement) together(arm int) int {
+	if m.c.Op == transport.OpBidir {
+		return len(m.job.Plan.Ranks)
+	}
+	return m.ways(arm)
+}
+
+// ways is how many pairs of ranks have a window each, in one direction.
+func (m *measurement) ways(arm int) int {
+	if m.c.Op != transport.OpStream {
+		return 1
+	}
+	return max(m.job.Paths[arm][0].Ways, 1)
 }
 
 func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
@@ -257,7 +279,8 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 		v.Engine = m.engine[arm]
 	}
 	v.SamplesNS, v.Histogram = record.Keep(samples)
-	v.BWPerDir, _, _ = bandwidth(m.c, cell.Ranks, v.Lat.P50)
+	v.BWPerDir, _, _ = bandwidth(m.c, m.together(arm), v.Lat.P50)
+	v.Conns, v.Fairness = m.conns[arm].records(m.c.Size)
 	if cell.Lat.P50 > 0 {
 		ratio := v.Lat.P50 / cell.Lat.P50
 		v.Ratio = &ratio

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -76,14 +77,21 @@ type Endpoint interface {
 }
 
 // Levels are the counters that tell how much there is now, not how often something happened.
-var Levels = []string{"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride"}
+var Levels = []string{
+	"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride",
+	"qps", "cqs", "mrs", "comms", "queue_bytes", "setup_ns", "setup_shared_ns", "inline",
+}
 
-// Join makes one counter of two ranks': their sum, or what the tighter device has.
+// Join makes one counter of two ranks': their sum, or what the tighter device has, or the larger one where ranks have
+// the like of each other.
 func Join(name string, a, b uint64) uint64 {
 	switch name {
 	case "device_free_bytes":
 		return min(a, b)
-	case "nccl_ctas", "ctas", "stride":
+	case "mapped_bytes":
+		return a + b
+	}
+	if slices.Contains(Levels, name) {
 		return max(a, b)
 	}
 	return a + b
@@ -98,8 +106,10 @@ type Path struct {
 	ExportUS   *float64          `json:"export_us,omitempty"` // cold costs of this endpoint, µs
 	OpenUS     *float64          `json:"open_us,omitempty"`
 	ConnectUS  *float64          `json:"connect_us,omitempty"`
-	// ThroughHost says that the payload goes through CPU memory: links between the devices do not carry it.
+	// ThroughHost says that the payload goes through CPU memory or a NIC: links between the devices do not carry it.
 	ThroughHost bool `json:"through_host,omitempty"`
+	// Ways is how many pairs of ranks carry a window each at the same time in stream; 0: one.
+	Ways int `json:"ways,omitempty"`
 	// Warnings say where this rank does something else than was asked for, and why.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -158,6 +168,20 @@ type Result struct {
 	Engine string `json:"engine,omitempty"`
 	// Checked counts the payload bytes that were compared.
 	Checked uint64 `json:"checked"`
+	// Conns are the connections over which this rank sent; nil: the path has none of its own.
+	Conns []ConnStat `json:"conns,omitempty"`
+}
+
+// ConnStat is what one connection did in the samples of a batch.
+type ConnStat struct {
+	Rank     int    `json:"rank"` // that sends
+	Conn     int    `json:"conn"` // its number among that rank's
+	Messages uint64 `json:"messages"`
+	// BusyNS is the time from the start of each sample to the connection's last completion in it, added up.
+	BusyNS int64 `json:"busy_ns"`
+	// Latency counts the messages by how long each took from its post to its completion at the sender: {ns, count}, ns
+	// ascending. Values are at most 1/32 from the true ones.
+	Latency [][2]int64 `json:"latency"`
 }
 
 // CorruptError reports a payload that arrived wrong.

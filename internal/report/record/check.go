@@ -37,6 +37,9 @@ func (c Cell) check() error {
 	if err := checkFigures(c.N, c.Lat, c.SamplesNS, c.Histogram); err != nil {
 		return err
 	}
+	if err := checkConnections(c.Conns, c.Fairness); err != nil {
+		return err
+	}
 	if err := checkPositive([]named{
 		{"bw_GBps_per_dir", c.BWPerDir},
 		{"bw_GBps_sum", c.BWSum},
@@ -64,6 +67,9 @@ func (v Vs) check() error {
 		return fmt.Errorf("has %d samples and is n/a (%s) at once", v.N, v.NA)
 	}
 	if err := checkFigures(v.N, v.Lat, v.SamplesNS, v.Histogram); err != nil {
+		return err
+	}
+	if err := checkConnections(v.Conns, v.Fairness); err != nil {
 		return err
 	}
 	return checkPositive([]named{{"bw_GBps_per_dir", v.BWPerDir}, {"ratio", v.Ratio}})

@@ -116,11 +116,13 @@ type Cell struct {
 	Completion string            `json:"completion"`
 	Lat        Latency           `json:"lat_us"`
 	BWPerDir   *float64          `json:"bw_GBps_per_dir"` // 1e9 bytes/s, from the median sample; null for size 0
-	BWSum      *float64          `json:"bw_GBps_sum"`     // of all ranks together: of a ring, N times one
+	BWSum      *float64          `json:"bw_GBps_sum"`     // of all ranks together: of a ring or a fan, N times one
 	MsgRate    float64           `json:"msg_rate"`        // messages per second and direction, from the median sample
 	Verified   *bool             `json:"verified"`        // null: not checked
 	Cold       Cold              `json:"cold"`
 	Counters   map[string]uint64 `json:"counters"`
+	Conns      []Connection      `json:"conns,omitempty"`         // that carried messages, by rank and number
+	Fairness   *float64          `json:"jain_fairness,omitempty"` // Jain's index over Conns: 1/len(Conns) to 1
 	Knobs      map[string]string `json:"knobs"`
 	Vs         []Vs              `json:"vs"`
 	Invalid    *string           `json:"invalid"` // reason, e.g. throttled; null: valid
@@ -167,6 +169,8 @@ type Vs struct {
 	NA        string            `json:"na,omitempty"` // why there is no figure
 	Verified  *bool             `json:"verified"`
 	Counters  map[string]uint64 `json:"counters,omitempty"` // its own, during this cell
+	Conns     []Connection      `json:"conns,omitempty"`
+	Fairness  *float64          `json:"jain_fairness,omitempty"`
 	Knobs     map[string]string `json:"knobs,omitempty"`
 	SamplesNS []int64           `json:"samples_ns,omitempty"`
 	Histogram []Bin             `json:"histogram_ns,omitempty"`

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -207,4 +209,29 @@ func again[T any](t *testing.T, b []byte) (T, bool) {
 		t.Fatalf("%q becomes %q: %v", text, other, err)
 	}
 	return first, true
+}
+
+// An outcome has the connections of all ranks that sent, and they cross as they are.
+func TestConnectionsOfAllRanks(t *testing.T) {
+	var o Outcome
+	for rank := range 2 {
+		sent := reply{Ran: &ranReply{Result: transport.Result{Conns: []transport.ConnStat{
+			{Rank: rank, Conn: 3, Messages: 5, BusyNS: 1 << 40, Latency: [][2]int64{{100, 4}, {1 << 40, 1}}},
+		}}}}
+		b, err := json.Marshal(sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got reply
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(sent, got); d != "" {
+			t.Errorf("sent (-), got (+):\n%s", d)
+		}
+		o.merge(got.Ran)
+	}
+	if len(o.Conns) != 2 || o.Conns[0].Rank != 0 || o.Conns[1].Rank != 1 {
+		t.Errorf("%+v", o.Conns)
+	}
 }

@@ -158,6 +158,7 @@ type Outcome struct {
 	Engine  string        // what moved rank 0's messages, where the path chooses by size
 	// Counters are those of the endpoints of all ranks together, since they connected.
 	Counters map[string]uint64
+	Conns    []transport.ConnStat // of all ranks
 }
 
 // Run runs one batch on those ranks.
@@ -193,6 +194,7 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 func (o *Outcome) merge(r *ranReply) {
 	o.Checked += r.Result.Checked
 	o.FirstNS = max(o.FirstNS, r.Result.FirstNS)
+	o.Conns = append(o.Conns, r.Result.Conns...)
 	for name, v := range r.Counters {
 		if o.Counters == nil {
 			o.Counters = map[string]uint64{}

@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func TestPrepare(t *testing.T) {
 				if err != nil || call == nil || call.Batch() == nil || call.Result() == nil || call.Error() == nil {
 					t.Fatalf("%v, %v", call, err)
 				}
-				if res, err := call.Outcome("ipc"); err != nil || res != (transport.Result{}) {
+				if res, err := call.Outcome("ipc"); err != nil || !reflect.DeepEqual(res, transport.Result{}) {
 					t.Errorf("before it ran: %+v, %v", res, err)
 				}
 				return

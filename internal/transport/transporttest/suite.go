@@ -84,6 +84,7 @@ type Subject struct {
 	Ranks   []int  // that take part in a batch
 	Free    uint64 // bytes each device may be asked for; messages beyond 4 GiB are tested when they fit
 	Graph   bool   // the engine can record a window
+	Most    uint64 // bytes of the largest message; 0: there is no limit
 }
 
 // Run runs the whole suite.
@@ -225,6 +226,13 @@ func (s Subject) checks(t *testing.T) {
 }
 
 func (s Subject) large(t *testing.T) {
+	if s.Most > 0 {
+		_, err := s.team(t, 4096, nil).Run(t.Context(), 0, s.Ranks, batch(transport.OpLatency, s.Most+1))
+		if !errors.Is(err, worker.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprint("at most ", s.Most)) {
+			t.Errorf("%d bytes: got %v, want a refusal that names the most", s.Most+1, err)
+		}
+		return
+	}
 	b := batch(transport.OpLatency, 4<<30+12345)
 	if s.Free < 5*b.Region() {
 		t.Skipf("needs %d bytes of memory, %d are free", 5*b.Region(), s.Free)

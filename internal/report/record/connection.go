@@ -1,0 +1,75 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/p2pbench/p2pbench/internal/report/stats"
+)
+
+// Connection is what one of a cell's connections did in its samples. The times of its messages, from the post to the
+// completion at the sender, are those of bins: at most 1/32 from the true ones.
+type Connection struct {
+	Rank     int      `json:"rank"` // that sent
+	Conn     int      `json:"conn"` // its number among that rank's
+	Messages uint64   `json:"messages"`
+	P50      float64  `json:"p50_us"` // nearest-rank
+	P99      float64  `json:"p99_us"`
+	Max      float64  `json:"max_us"`
+	GBps     *float64 `json:"GBps"` // payload over the time until its last completion in each sample; null for size 0
+}
+
+// Times fills in the times of as many messages as the bins have, in ascending order.
+func (c *Connection) Times(bins []Bin) {
+	n := 0
+	for _, b := range bins {
+		n += int(b.Count)
+	}
+	at := func(p float64) float64 {
+		left := int64(stats.Rank(n, p))
+		for _, b := range bins {
+			if left -= b.Count; left <= 0 {
+				return micros(b.NS)
+			}
+		}
+		return 0
+	}
+	c.P50, c.P99, c.Max = at(50), at(99), at(100)
+}
+
+// Jain is Jain's index of fairness of what each one got: (Σx)² ÷ (n·Σx²). It is 1 where all got the same and 1/n where
+// one got everything, and nil where nobody got anything.
+func Jain(shares []float64) *float64 {
+	var sum, squares float64
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return nil
+	}
+	index := sum * sum / (float64(len(shares)) * squares)
+	return &index
+}
+
+func checkConnections(conns []Connection, fairness *float64) error {
+	for i, c := range conns {
+		switch {
+		case c.Rank < 0 || c.Conn < 0:
+			return fmt.Errorf("conns[%d]: rank %d, conn %d: negative", i, c.Rank, c.Conn)
+		case c.P50 < 0 || c.P50 > c.P99 || c.P99 > c.Max:
+			return fmt.Errorf("conns[%d]: p50_us, p99_us and max_us are not in ascending order", i)
+		case c.GBps != nil && *c.GBps < 0:
+			return fmt.Errorf("conns[%d]: GBps: %v is negative", i, *c.GBps)
+		}
+	}
+	switch {
+	case fairness == nil:
+		return nil
+	case len(conns) == 0:
+		return errors.New("jain_fairness without conns")
+	case !between(1/float64(len(conns)), *fairness, 1):
+		return fmt.Errorf("jain_fairness: %v is not between 1/%d and 1", *fairness, len(conns))
+	}
+	return nil
+}
