@@ -196,10 +196,11 @@ func (q *QP) Local(g GID) Remote {
 	return Remote{Number: q.number, PSN: q.psn, LID: q.lid, GID: g.Value, MTU: q.mtu}
 }
 
-// Exponents and counts of a connection as ibv_qp_attr has them: an acknowledgement is waited for 4.096 µs << 14, eight
-// times; a sender that met no receive is asked to wait for 0.64 ms.
+// Exponents and counts of a connection as ibv_qp_attr has them: an acknowledgement is waited for 4.096 µs << 20 = 4.3 s,
+// which is what NCCL does since 2.23, eight times; a sender that met no receive is asked to wait for 0.64 ms. 67 ms (14)
+// pass in soft-RoCE before a window of 64 KiB messages is through.
 const (
-	ackTimeout = 14
+	ackTimeout = 20
 	ackRetries = 7
 	rnrTimer   = 12
 )

@@ -1,0 +1,133 @@
+// Package rdma moves messages by RDMA writes over reliably connected queue pairs that connections may share, as ROCm's
+// ANP does (PR #20).
+//
+// A rank has connections to the ranks that it sends to. A message is a write into the receiver's inbox that carries
+// immediate data, or is followed by an empty write that does: it takes one of the receives that the receiver has
+// posted, which have no buffer, so that any of them serves any connection. The immediate data name the receiver's
+// connection and request; wr_id names the sender's.
+//
+// The receiver lets messages come by small writes into the sender's FIFO, one a message, or all at once (pre-granted).
+// When a sample's messages are all there it writes that into a word of the sender's: then the sample has ended.
+//
+//	pool/   which connections share which queue pairs
+//	verbs/  libibverbs, found at run time
+package rdma
+
+/*
+#cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#include "rdma.h"
+*/
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma/pool"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
+)
+
+type rdma struct{ o Options }
+
+// New makes the transport. Its errors are the user's to mend.
+func New(o Options) (transport.Transport, error) {
+	o, err := o.settle()
+	if err != nil {
+		return nil, err
+	}
+	return &rdma{o}, nil
+}
+
+func (t *rdma) Name() string { return "rdma" }
+
+// Probe looks for a NIC for each rank.
+func (t *rdma) Probe(devices []gpu.Info) error {
+	switch {
+	case len(devices) < 2:
+		return fmt.Errorf("rdma: one rank: want at least 2: %w", gpu.ErrUnsupported)
+	case t.o.Fan == Pair && len(devices) != 2:
+		return fmt.Errorf("rdma: %d ranks: one sends to one other: use --fan out or --fan in for more: %w", len(devices), gpu.ErrUnsupported)
+	}
+	if comms := t.o.comms(len(devices)); comms > pool.MaxComms {
+		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
+	}
+	all, err := verbs.Devices()
+	if err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	for rank, d := range devices {
+		if _, err := t.o.choose(all, rank, d); err != nil {
+			return fmt.Errorf("rdma: rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+// Largest is how many bytes a message can have at most between these devices, and the NIC that says so.
+func (o Options) Largest(devices []gpu.Info) (bytes uint64, name string, err error) {
+	all, err := verbs.Devices()
+	if err != nil {
+		return 0, "", fmt.Errorf("rdma: %w", err)
+	}
+	for rank, d := range devices {
+		n, err := o.choose(all, rank, d)
+		if err != nil {
+			return 0, "", fmt.Errorf("rdma: rank %d: %w", rank, err)
+		}
+		if rank == 0 || n.largest() < bytes {
+			bytes, name = n.largest(), n.String()
+		}
+	}
+	return bytes, name, nil
+}
+
+// comms is the most connections that a rank has.
+func (o Options) comms(ranks int) int {
+	switch {
+	case o.Fan != Pair:
+		return o.Conns * (ranks - 1)
+	case o.Back:
+		return 2 * o.Conns
+	}
+	return o.Conns
+}
+
+func (t *rdma) Ranks(n int) []int {
+	out := make([]int, n)
+	for r := range out {
+		out[r] = r
+	}
+	return out
+}
+
+// ways are the pairs of ranks between which messages go.
+type way struct{ from, to int }
+
+func (o Options) ways(ranks int) []way {
+	if o.Fan == Pair {
+		out := []way{{0, 1}}
+		if o.Back {
+			out = append(out, way{1, 0})
+		}
+		return out
+	}
+	var out []way
+	for r := 1; r < ranks; r++ {
+		if o.Fan == FanOut {
+			out = append(out, way{0, r})
+		} else {
+			out = append(out, way{r, 0})
+		}
+	}
+	return out
+}
+
+// Regions is how many times the largest batch's bytes a rank holds: its source, and an inbox for each rank that sends
+// to it.
+func (o Options) Regions(ranks int) int {
+	if o.Fan == FanIn {
+		return ranks
+	}
+	return 2
+}
