@@ -21,9 +21,9 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
-const claimsHelp = `Run what the authors of UCCL #876, MPICH #7862 and torchcomms #2728 claimed as comparisons on
-this machine: each arm is a p2pbench command that can be typed by itself, both are measured
-interleaved in one run, and the verdict stands beside the published figure.
+const claimsHelp = `Run what the authors of UCCL #876, MPICH #7862, ROCm ANP #20 and torchcomms #2728 claimed as
+comparisons on this machine: each arm is a p2pbench command that can be typed by itself, both are
+measured interleaved in one run, and the verdict stands beside the published figure.
 
 The claims p2pbench/… are its own, judged alike.
 

@@ -16,6 +16,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 
 // eachTest calls f for every test of every claim.
@@ -54,6 +55,7 @@ func TestEveryArmCanBeTyped(t *testing.T) {
 
 // Both arms stand in one plan, A first, in every cell, with rounds in which they take turns.
 func TestEveryTestIsOnePlan(t *testing.T) {
+	t.Setenv("P2PBENCH_LIBIBVERBS", verbstest.Build(t)) // two NICs
 	f := claimsFlags{device: host.Kind, timeout: time.Minute}
 	eachTest(t, func(t *testing.T, test claim.Test) {
 		test = test.On(false)
@@ -184,8 +186,9 @@ func TestEveryPresetIsFlags(t *testing.T) {
 func TestPresetsLeaveFlagsThatThereAre(t *testing.T) {
 	for _, p := range pathCommands() {
 		fs := pflag.NewFlagSet(p.name, pflag.ContinueOnError)
-		p.flags().register(fs)
-		for _, name := range presetFree {
+		f := p.flags()
+		f.register(fs)
+		for _, name := range append(slices.Clone(presetFree), f.shared().traits.free...) {
 			if fs.Lookup(name) == nil {
 				t.Errorf("%s: --%s is left to the user, and there is no such flag", p.name, name)
 			}

@@ -40,13 +40,24 @@ func (c *common) target() (target, error) {
 const mostRanks = 64
 
 func (c *common) checkRanks() error {
+	joined, flag := "", ""
 	switch {
-	case c.ring && (c.ranks < 2 || c.ranks > mostRanks):
-		return usagef("--ranks %d: a ring has 2 to %d", c.ranks, mostRanks)
-	case c.ring || c.ranks == 2:
+	case c.ring:
+		joined = "ring"
+	case c.fan:
+		joined = "fan"
+	case c.traits.rings:
+		flag = "--ring"
+	case c.traits.fans:
+		flag = "--fan out or in"
+	}
+	switch {
+	case joined != "" && (c.ranks < 2 || c.ranks > mostRanks):
+		return usagef("--ranks %d: a %s has 2 to %d", c.ranks, joined, mostRanks)
+	case joined != "" || c.ranks == 2:
 		return nil
-	case c.traits.rings && c.ranks > 2:
-		return usagef("--ranks %d: a path is measured between 2: add --ring to join more", c.ranks)
+	case flag != "" && c.ranks > 2:
+		return usagef("--ranks %d: a path is measured between 2: add %s to join more", c.ranks, flag)
 	}
 	return usagef("--ranks %d: a path is measured between 2", c.ranks)
 }

@@ -22,6 +22,7 @@ type diagnosis struct {
 	Host    record.Env   `json:"host"`
 	Memlock string       `json:"memlock"` // limit of locked memory: "unlimited" or bytes
 	Kinds   []kindReport `json:"devices"`
+	RDMA    rdmaReport   `json:"rdma"`
 	Paths   []pathReport `json:"paths"`
 	// Kernels is by device; absent: nobody asked.
 	Kernels *[]kernelReport `json:"kernels,omitempty"`
@@ -90,6 +91,7 @@ func diagnose() diagnosis {
 		d.Kinds = append(d.Kinds, k)
 		d.Paths = append(d.Paths, paths(k)...)
 	}
+	d.RDMA = inspectNICs()
 	return d
 }
 
@@ -147,6 +149,7 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 	for _, k := range d.Kinds {
 		printKind(w, k)
 	}
+	printNICs(w, d.RDMA)
 	fmt.Fprintln(w, "\npaths:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range d.Paths {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -58,6 +59,7 @@ type common struct {
 	flags  *pflag.FlagSet
 	traits traits
 	ring   bool // --ring, of paths that have it
+	fan    bool // --fan out or in
 	// accept lets the path refuse a device before anything is started; nil: it takes any.
 	accept func(gpu.Driver, gpu.Info) error
 	// faults are the values of --inject that the path itself commits; others are its devices'.
@@ -73,8 +75,13 @@ type traits struct {
 	path  string // the path command's name
 	sweep sweepRange
 	ops   string // of --op, by default
-	graph string // what --cudagraph does
-	rings bool   // more than two ranks, with --ring
+	graph string // what --cudagraph does; "": nothing, it is refused
+	// window is what --window counts; "": messages in flight.
+	window string
+	rings  bool // more than two ranks, with --ring
+	fans   bool // … with --fan
+	// free are flags of the path's own that a preset leaves to the user.
+	free []string
 }
 
 // sweepRange is a path's default sizes.
@@ -119,13 +126,13 @@ func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	f.Uint64VarP(&c.stepFactor, "stepfactor", "f", r.factor, "next size = this × size")
 	f.StringVarP(&c.stepBytes, "stepbytes", "i", "", "next size = size + this many `bytes`")
 	f.StringVar(&c.offset, "offset", "0", "`bytes` from the start of the allocation to the message")
-	f.IntVarP(&c.iters, "iters", "n", 0, "samples per cell (default: 10 to 1000 by size)")
+	f.IntVarP(&c.iters, "iters", "n", 0, "samples per cell (default: 10 to 1000 by size and window)")
 	f.IntVarP(&c.warmup, "warmup", "w", -1, "iterations before the samples (default: 2 to 50 by iterations)")
 	f.DurationVarP(&c.duration, "duration", "D", 0, "measure each cell this long instead of a number of iterations")
 	f.StringVar(&c.until, "until", "", "stop a cell when its median is known so well: `ci=1%` (95 % interval, ±)")
 	f.StringVar(&c.ops, "op", t.ops, "operations: latency, stream, bidir, pingpong")
 	f.BoolVar(&c.bidir, "bidir", false, "measure bidir too")
-	f.IntVar(&c.window, "window", 0, "messages in flight in stream and bidir (default 8, fewer when they are large)")
+	f.IntVar(&c.window, "window", 0, cmp.Or(t.window, "messages in flight in stream and bidir (default 8, fewer when they are large)"))
 	f.IntVarP(&c.graph, "cudagraph", "G", 0, t.graph)
 	f.StringVar(&c.vs, "vs", "", "`baselines` measured in the same run, interleaved: "+strings.Join(baselines, ", ")+
 		" (one CUDA graph a window); CTAS: thread blocks, or auto")
@@ -142,7 +149,17 @@ func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	f.StringVar(&c.preset, "preset", "", "repeat a pull request's `run`: "+strings.Join(claim.PresetNames(t.path), ", "))
 	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "nothing on stderr but errors")
-	_ = f.MarkHidden("inject") // exists: registered above
+	for _, name := range c.hidden() {
+		_ = f.MarkHidden(name) // exists: registered above
+	}
+}
+
+// hidden are the flags that help does not list.
+func (c *common) hidden() []string {
+	if c.traits.graph == "" {
+		return []string{"inject", "cudagraph"}
+	}
+	return []string{"inject"}
 }
 
 // target is where a run takes place: the driver and every rank's device.
@@ -166,7 +183,7 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 		Duration: c.duration, Seed: c.seed,
 	}
 	for _, step := range []func(*sweep.Spec) error{
-		c.checkValues, c.readSizes, c.readOps, c.readUntil, c.shape, c.readBaselines,
+		c.checkValues, c.readSizes, c.readOps, c.readUntil, c.shape, c.readBaselines, c.presetArms,
 	} {
 		if err := step(&s); err != nil {
 			return sweep.Spec{}, t, err

@@ -15,7 +15,7 @@ import (
 // ipcTraits are what ipc's common flags are by default.
 var ipcTraits = traits{
 	path: "ipc", sweep: sweepRange{lo: 1 << 10, hi: 256 << 20, factor: 4}, ops: "latency,stream",
-	graph: "1: start each window's copies as one CUDA graph",
+	graph: "1: start each window's copies as one CUDA graph", free: []string{"handle"},
 }
 
 // ipcFlags are the flags of ipc.

@@ -30,7 +30,7 @@ type path interface {
 
 // pathCommands are all of them, in the order in which users see them.
 func pathCommands() []pathCommand {
-	return []pathCommand{ipcCommand(), sendrecvCommand()}
+	return []pathCommand{ipcCommand(), rdmaCommand(), sendrecvCommand()}
 }
 
 func pathNames() string {

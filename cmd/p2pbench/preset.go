@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,11 +9,13 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
-// presetFree are the flags that a preset leaves to the user: where it runs, how it is checked and what is shown.
+// presetFree are the flags that a preset leaves to the user, beside those of traits.free: where it runs, how it is checked
+// and what is shown.
 var presetFree = []string{
-	"preset", "device", "gpus", "ranks", "handle", "check", "seed", "pin", "launcher", "inject", "timeout", "require-path",
+	"preset", "device", "gpus", "ranks", "check", "seed", "pin", "launcher", "inject", "timeout", "require-path",
 	"require-vs", "format", "wide", "out", "quiet",
 }
 
@@ -45,11 +48,44 @@ func (c *common) applyPreset() error {
 	return nil
 }
 
+// presetArms are those that the preset measures beside its own: the same run with other flags of the path.
+func (c *common) presetArms(s *sweep.Spec) error {
+	p, _ := claim.PresetNamed(c.preset)
+	for _, beside := range p.Beside {
+		f, ok := pathNamed(p.Path)
+		if !ok {
+			return fmt.Errorf("preset %s: no path command %q", p.Name, p.Path)
+		}
+		fs := pflag.NewFlagSet(p.Path, pflag.ContinueOnError)
+		f.register(fs)
+		var args []string
+		for _, flag := range p.On(s.Devices[0].Kind != host.Kind) {
+			args = append(args, "--"+flag.Name, flag.Value)
+		}
+		args = append(args, beside.Args[1:]...)
+		c.flags.Visit(func(given *pflag.Flag) {
+			if slices.Contains(c.traits.free, given.Name) {
+				args = append(args, "--"+given.Name, given.Value.String())
+			}
+		})
+		if err := fs.Parse(args); err != nil {
+			return usageError{err}
+		}
+		arm, err := f.arm()
+		if err != nil {
+			return err
+		}
+		arm.Name = beside.Label
+		s.Baselines = append(s.Baselines, arm)
+	}
+	return nil
+}
+
 // presetAgrees refuses the first flag of the user's that contradicts the preset.
 func (c *common) presetAgrees(name string, settings []claim.Flag) error {
 	var err error
 	c.flags.Visit(func(given *pflag.Flag) {
-		if err != nil || slices.Contains(presetFree, given.Name) {
+		if err != nil || slices.Contains(presetFree, given.Name) || slices.Contains(c.traits.free, given.Name) {
 			return
 		}
 		i := slices.IndexFunc(settings, func(s claim.Flag) bool { return s.Name == given.Name })

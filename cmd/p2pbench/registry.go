@@ -15,6 +15,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 	"github.com/p2pbench/p2pbench/internal/transport/memcpy"
 	"github.com/p2pbench/p2pbench/internal/transport/nccl"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
@@ -77,6 +78,12 @@ func newTransport(name string, options json.RawMessage) (transport.Transport, er
 			return nil, err
 		}
 		return nccl.New(o)
+	case "rdma":
+		var o rdma.Options
+		if err := unmarshal(options, &o); err != nil {
+			return nil, err
+		}
+		return rdma.New(o)
 	case "sendrecv":
 		var o sendrecv.Options
 		if err := unmarshal(options, &o); err != nil {

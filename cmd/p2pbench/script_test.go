@@ -19,6 +19,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 
 // TestScripts runs testdata/script. Beside testscript's own commands a script has
@@ -34,11 +35,15 @@ import (
 //	only DIR NAME…                 the directory holds these files and no other, hidden ones included
 //	for-each-format FILE           a run and what is rendered from its --out look the same in every format
 //	cut-off FILE                   render refuses every beginning of a result that is not all of it
+//
+// $FAKEVERBS is a libibverbs with two devices that are none, for P2PBENCH_LIBIBVERBS.
 func TestScripts(t *testing.T) {
+	verbs := verbstest.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv(tagVariable, newTag())
+			e.Setenv("FAKEVERBS", verbs)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

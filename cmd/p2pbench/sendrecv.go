@@ -18,7 +18,7 @@ import (
 var sendrecvTraits = traits{
 	path: "sendrecv", sweep: sweepRange{lo: 32, hi: 1 << 30, factor: 2, onHost: 16 << 20}, ops: "stream,bidir",
 	graph: "record windows of `N` messages, fewer when they are large, and start each as one CUDA graph",
-	rings: true,
+	rings: true, free: []string{"handle"},
 }
 
 // sendrecvFlags are the flags of sendrecv.

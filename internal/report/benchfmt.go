@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ import (
 // differs from run to run. An invalid cell is a comment: a reader must not take its figures for slow ones.
 func writeBenchfmt(w io.Writer, d record.Document) error {
 	var out bytes.Buffer
-	writeConfig(&out, d.Env)
+	writeConfig(&out, d)
 	names := benchNames(d.Cells)
 	for i, c := range d.Cells {
 		switch {
@@ -32,16 +33,20 @@ func writeBenchfmt(w io.Writer, d record.Document) error {
 			fmt.Fprintf(&out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
 			continue
 		}
-		writeResult(&out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate)
+		if !overWindow(c.Op) { // one message at a time has nothing to share
+			c.Fairness = nil
+		}
+		writeResult(&out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate, c.Fairness)
 		for _, v := range c.Vs {
-			writeResult(&out, benchName(c, names[i]+"/baseline="+word(v.Name)), v.N, v.Lat, v.BWPerDir, 0)
+			writeResult(&out, benchName(c, names[i]+"/baseline="+word(v.Name)), v.N, v.Lat, v.BWPerDir, 0, v.Fairness)
 		}
 	}
 	_, err := w.Write(out.Bytes())
 	return err
 }
 
-func writeConfig(out *bytes.Buffer, e record.Env) {
+func writeConfig(out *bytes.Buffer, d record.Document) {
+	e := d.Env
 	add := func(key, value string) {
 		if value = clean(value); value != "" {
 			fmt.Fprintf(out, "%s: %s\n", key, value)
@@ -59,7 +64,11 @@ func writeConfig(out *bytes.Buffer, e record.Env) {
 	for _, unit := range []string{"p50-ns/op", "p90-ns/op", "p99-ns/op", "p99.9-ns/op", "max-ns/op"} {
 		fmt.Fprintf(out, "Unit %s better=lower\n", unit)
 	}
-	out.WriteString("Unit msg/s better=higher\n\n")
+	out.WriteString("Unit msg/s better=higher\n")
+	if slices.ContainsFunc(d.Cells, func(c record.Cell) bool { return c.Fairness != nil }) {
+		out.WriteString("Unit jain better=higher\n")
+	}
+	out.WriteByte('\n')
 }
 
 // benchNames gives every cell a name of its own, up to what differs from rank to rank: cells that would share one get
@@ -109,7 +118,7 @@ func benchName(c record.Cell, name string) string {
 	return fmt.Sprintf("Benchmark%s-%d", name, max(c.Ranks, 1))
 }
 
-func writeResult(out *bytes.Buffer, name string, n int, l record.Latency, bw *float64, rate float64) {
+func writeResult(out *bytes.Buffer, name string, n int, l record.Latency, bw *float64, rate float64, fairness *float64) {
 	if n == 0 {
 		return
 	}
@@ -129,6 +138,9 @@ func writeResult(out *bytes.Buffer, name string, n int, l record.Latency, bw *fl
 	fmt.Fprintf(out, " %s max-ns/op", digits(l.Max*1e3))
 	if rate > 0 {
 		fmt.Fprintf(out, " %s msg/s", digits(rate))
+	}
+	if fairness != nil {
+		fmt.Fprintf(out, " %s jain", digits(*fairness))
 	}
 	out.WriteByte('\n')
 }

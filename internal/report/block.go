@@ -72,8 +72,13 @@ func (b block) subject() string {
 	if ring(c) {
 		add("ring of", fmt.Sprint(c.Ranks))
 	}
+	if how := fan(c); how != "" {
+		add("", fmt.Sprintf("fan %s of %d ranks", how, c.Ranks))
+	}
 	add("", b.devices())
-	if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
+	if c.Transport == "rdma" {
+		parts = append(parts, b.nic()...)
+	} else if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
 		add("link", l.Type)
 	}
 	add("completion", c.Completion)
@@ -85,6 +90,27 @@ func (b block) subject() string {
 		add("offset", offset(c))
 	}
 	return clean(c.Op) + ": " + strings.Join(parts, ", ")
+}
+
+// nic is the devices and addresses that carry messages, as far as all cells have the same.
+func (b block) nic() (parts []string) {
+	for _, k := range []struct{ label, name string }{{"NIC", "nics"}, {"GID", "gid"}, {"MTU", "mtu"}} {
+		if value := b.cells[0].Knobs[k.name]; value != "" && !b.varies(knob(k.name)) {
+			parts = append(parts, k.label+" "+clean(value))
+		}
+	}
+	if soft(b.cells[0]) {
+		parts = append(parts, "soft-RoCE")
+	}
+	return parts
+}
+
+// fan is "out" or "in" where one rank sends to all others, or they to it; else "".
+func fan(c record.Cell) string {
+	if how := c.Knobs["fan"]; how != "pair" {
+		return how
+	}
+	return ""
 }
 
 // ring reports whether each rank sends to the next one.
@@ -128,6 +154,9 @@ func (b block) definition() string {
 	case "latency":
 		return "one message in flight; GB/s = size ÷ p50, one direction"
 	case "stream":
+		if fan(b.cells[0]) != "" {
+			return "µs of a whole window of each pair of ranks; GB/s/dir = window × size ÷ p50, of one pair; GB/s sum = of all of them"
+		}
 		return "µs of a whole window; GB/s = window × size ÷ p50, one direction"
 	case "bidir":
 		if ring(b.cells[0]) {

@@ -31,6 +31,9 @@ func circumstances(d record.Document) []fact {
 	}
 	add("link", linkText(d.Env.Link))
 	add("host", hostText(d.Env))
+	for _, f := range rdmaFacts(d.Cells) {
+		add(f.label, f.text)
+	}
 	add("run", runText(d))
 	for _, text := range d.Warnings {
 		add("warning", text)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/claim"
@@ -100,6 +101,7 @@ type line struct {
 	row     claim.Row
 	verdict claim.Verdict
 	empty   bool
+	soft    bool // only ratios mean anything
 }
 
 func claimLines(d claim.Document) []line {
@@ -111,7 +113,7 @@ func claimLines(d claim.Document) []line {
 				id += ":" + o.Name
 			}
 			for _, r := range o.Rows {
-				lines = append(lines, line{id: id, row: r, verdict: r.Verdict})
+				lines = append(lines, line{id: id, row: r, verdict: r.Verdict, soft: slices.ContainsFunc(o.Cells, soft)})
 			}
 			if len(o.Rows) == 0 {
 				lines = append(lines, line{id: id, verdict: o.Verdict, empty: true})
@@ -130,8 +132,8 @@ func claimColumns(d claim.Document) []column {
 		}
 		return c
 	}
-	p50 := func(m *claim.Median) string {
-		if m == nil {
+	p50 := func(l line, m *claim.Median) string {
+		if m == nil || l.soft {
 			return none
 		}
 		return micros(m.P50)
@@ -144,8 +146,8 @@ func claimColumns(d claim.Document) []column {
 			}
 			return size(l.row.Size)
 		}),
-		col("A µs", false, func(l line) string { return p50(l.row.A) }),
-		col("B µs", false, func(l line) string { return p50(l.row.B) }),
+		col("A µs", false, func(l line) string { return p50(l, l.row.A) }),
+		col("B µs", false, func(l line) string { return p50(l, l.row.B) }),
 		col("factor [interval]", false, func(l line) string {
 			if l.row.Factor == nil {
 				return none
@@ -219,6 +221,9 @@ func claimCircumstances(d claim.Document) []fact {
 		}
 		add("link", linkText(d.Env.Link))
 		add("host", hostText(*d.Env))
+	}
+	if slices.ContainsFunc(claimLines(d), func(l line) bool { return l.soft }) {
+		add("soft", softNote+", which is all that is shown here")
 	}
 	add("run", runText(record.Document{Version: d.Version, Started: d.Started, Command: d.Command}))
 	for _, text := range d.Warnings {

@@ -86,7 +86,7 @@ func (b block) percentile(p float64, drop int, of func(record.Latency) float64) 
 
 func (b block) bandwidth() []column {
 	perDir := func(c record.Cell) string { return gbpsOrNone(c.BWPerDir) }
-	if b.op() != "bidir" {
+	if b.op() != "bidir" && (b.op() != "stream" || fan(b.cells[0]) == "") {
 		return []column{b.column("GB/s", 0, perDir)}
 	}
 	return []column{

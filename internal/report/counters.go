@@ -13,18 +13,30 @@ import (
 var shownCounters = []string{
 	"path_direct", "path_handshake", "path_relay", "path_get", "control_msgs", "published", "exports", "opens", "closes",
 	"hits", "misses", "direct", "evictions", "stale", "overlap_deletes", "bounced", "moved_buffers", "steps", "fences",
+	"grants", "misroutes", "rnr", "retries", "nic_bytes",
 }
 
-// shownLevels are what a cell's kernels had: not sums, but from the least to the most.
+// shownLevels are what a cell had: not sums, but from the least to the most.
 var shownLevels = []struct {
-	name string
-	text func(uint64) string
-	of   func(record.Cell) []map[string]uint64
+	name  string
+	label string
+	text  func(uint64) string
+	of    func(record.Cell) []map[string]uint64
 }{
-	{"ctas", count, ownCounters},
-	{"stride", size, ownCounters},
-	{"nccl_ctas", count, baselineCounters},
+	{"ctas", "ctas", count, ownCounters},
+	{"stride", "stride", size, ownCounters},
+	{"nccl_ctas", "nccl_ctas", count, baselineCounters},
+	{"qps", "qps", count, ownCounters},
+	{"cqs", "cqs", count, ownCounters},
+	{"mrs", "mrs", count, ownCounters},
+	{"comms", "comms", count, ownCounters},
+	{"queue_bytes", "queues of", size, ownCounters},
+	{"setup_ns", "set-up of a connection", microsOf, ownCounters},
+	{"setup_shared_ns", "of one that shares", microsOf, ownCounters},
+	{"inline", "inline up to", size, ownCounters},
 }
+
+func microsOf(ns uint64) string { return micros(float64(ns)/1e3) + " µs" }
 
 func count(n uint64) string { return fmt.Sprint(n) }
 
@@ -78,7 +90,7 @@ func levelTexts(cells []record.Cell) (parts []string) {
 		if len(values) == 0 {
 			continue
 		}
-		text := level.name + " " + level.text(slices.Min(values))
+		text := level.label + " " + level.text(slices.Min(values))
 		if most := slices.Max(values); most > slices.Min(values) {
 			text += " to " + level.text(most)
 		}

@@ -20,7 +20,7 @@ type field struct {
 // writeCSV writes a header and one row per cell. What a cell does not have is empty. Columns of baselines, counters
 // and knobs follow the fixed ones and are those that any cell of the document has.
 func writeCSV(w io.Writer, d record.Document) error {
-	fields := slices.Concat(identityFields(), figureFields(), stateFields(), coldFields(), baselineFields(d),
+	fields := slices.Concat(identityFields(), figureFields(), stateFields(), coldFields(), connectionFields(d), baselineFields(d),
 		mapFields(d, "counter_", func(c record.Cell) map[string]string { return counterTexts(c.Counters) }),
 		mapFields(d, "knob_", func(c record.Cell) map[string]string { return c.Knobs }))
 	out := csv.NewWriter(w)
@@ -113,6 +113,43 @@ func coldFields() []field {
 		{"connect_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.ConnectUS) }},
 		{"first_us", func(c record.Cell) string { return fullOrEmpty(c.Cold.FirstUS) }},
 	}
+}
+
+// connectionFields are what the connections had at least and at most; none where no cell has any.
+func connectionFields(d record.Document) []field {
+	if !slices.ContainsFunc(d.Cells, func(c record.Cell) bool { return len(c.Conns) > 0 }) {
+		return nil
+	}
+	fields := []field{
+		{"connections", func(c record.Cell) string { return strconv.Itoa(len(c.Conns)) }},
+		{"jain_fairness", func(c record.Cell) string { return fullOrEmpty(c.Fairness) }},
+	}
+	for _, f := range []struct {
+		name string
+		of   func(record.Connection) float64
+	}{
+		{"p50_us", func(c record.Connection) float64 { return c.P50 }},
+		{"p99_us", func(c record.Connection) float64 { return c.P99 }},
+		{"max_us", func(c record.Connection) float64 { return c.Max }},
+		{"GBps", rateOf},
+	} {
+		for _, end := range []struct {
+			name string
+			of   func([]float64) float64
+		}{{"min", slices.Min[[]float64]}, {"max", slices.Max[[]float64]}} {
+			fields = append(fields, field{"conn_" + end.name + "_" + f.name, func(c record.Cell) string {
+				if len(c.Conns) == 0 || f.name == "GBps" && c.Size == 0 {
+					return ""
+				}
+				values := make([]float64, len(c.Conns))
+				for i, conn := range c.Conns {
+					values[i] = f.of(conn)
+				}
+				return full(end.of(values))
+			}})
+		}
+	}
+	return fields
 }
 
 func baselineFields(d record.Document) []field {

@@ -47,6 +47,7 @@ func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {
 	cols := b.columns(n, wide)
 	n.stand(cols)
 	writeMarkdownGrid(out, cols)
+	writeMarkdownConnections(out, b, n)
 }
 
 // writeMarkdownGrid writes a table and an empty line.

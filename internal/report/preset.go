@@ -35,6 +35,9 @@ func viewOf(d record.Document, n *notes) (view, bool) {
 	if !ok || len(rows) == 0 {
 		return view{}, false
 	}
+	if p.Path == "rdma" {
+		return anpView(d, p, n), true
+	}
 	l := layout{rows: rows, notes: n, published: ucclHardware, window: 8}
 	switch p.Name {
 	case "torchcomms-2728", "torchcomms-2728-one-way", "torchcomms-2728-one-way-16":

@@ -22,8 +22,12 @@ func preset(name string, iters int, ops ...string) record.Document {
 	for _, op := range ops {
 		for _, text := range strings.Split(flags[i].Value, ",") {
 			size := bytesOf(text)
-			if p.Path == "sendrecv" {
+			switch p.Path {
+			case "sendrecv":
 				d.Cells = append(d.Cells, call(name, op, size, iters))
+				continue
+			case "rdma":
+				d.Cells = append(d.Cells, arms().Cells[0])
 				continue
 			}
 			window := 1

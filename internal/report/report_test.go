@@ -85,7 +85,7 @@ func TestRenderReportsWriteErrors(t *testing.T) {
 
 // The examples are documents that a reader accepts, or the goldens would show what no run writes.
 func TestExamplesAreDocuments(t *testing.T) {
-	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle()} {
+	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), pooled(), fanned(), arms()} {
 		var b bytes.Buffer
 		if err := record.Write(&b, d); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestTableFits(t *testing.T) {
 	long.Warnings = append(long.Warnings, strings.Repeat("a long warning about this machine and ", 12))
 	long.Cells[1].Warnings = []string{strings.Repeat("so much to say about one cell, ", 9)}
 	long.Env.Ranks[0].Device.Name = strings.Repeat("NVIDIA Very Long Name ", 8)
-	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), long, crowded()} {
+	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), pooled(), fanned(), long, crowded()} {
 		for _, line := range strings.Split(rendered(t, d, "table", Options{}), "\n") {
 			if w := narrow.StringWidth(line); w > 120 {
 				t.Errorf("%d columns: %s", w, line)

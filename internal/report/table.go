@@ -69,7 +69,7 @@ func writeBlock(out *bytes.Buffer, b block, n *notes, wide bool) error {
 		writeWrapped(out, "  ", "left out to fit: "+strings.Join(dropped, ", ")+" (--wide shows all columns)")
 	}
 	out.WriteByte('\n')
-	return nil
+	return writeConnections(out, b, n, wide)
 }
 
 func writeNotes(out *bytes.Buffer, n notes) {

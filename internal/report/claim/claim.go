@@ -85,7 +85,7 @@ func (t Test) Quick() Test {
 }
 
 // All are the claims, by pull request, and p2pbench's own.
-func All() []Claim { return slices.Concat(uccl876(), mpich7862(), torchcomms2728(), own()) }
+func All() []Claim { return slices.Concat(uccl876(), mpich7862(), anp20(), torchcomms2728(), own()) }
 
 // Seeds are the pull requests that claims are taken from, and p2pbench itself.
 func Seeds() []string {

@@ -40,8 +40,8 @@ func TestClaimsAreWhole(t *testing.T) {
 			t.Errorf("%s: nothing is tested", c.ID)
 		}
 	}
-	if len(seen) != 27 {
-		t.Errorf("%d claims, want 27", len(seen))
+	if len(seen) != 32 {
+		t.Errorf("%d claims, want 32", len(seen))
 	}
 }
 
@@ -78,6 +78,10 @@ func checkTest(t *testing.T, id string, test Test) {
 		case Count:
 			if e.Of == B && !test.Paired() || e.Per == PerOther && !test.Paired() {
 				t.Errorf("%s: %s: there is no B", id, e)
+			}
+		case Times:
+			if !test.Paired() || e.Min <= 0 || e.More == e.Less {
+				t.Errorf("%s: %s says nothing", id, e)
 			}
 		}
 	}
@@ -184,7 +188,7 @@ func TestUnknownClaim(t *testing.T) {
 		"export":              `no claim "export": did you mean uccl-876/export-cache?`,
 		"cache-off":           `no claim "cache-off": did you mean mpich-7862/cache-off?`,
 		"mpich-7862/xyz":      `no claim "mpich-7862/xyz": there are mpich-7862/direct-hit, mpich-7862/cache-off, `,
-		"anp-20/depth":        `no claim "anp-20/depth": use all, one of uccl-876, mpich-7862, torchcomms-2728, p2pbench, or an ID that`,
+		"nvshmem-71/depth":    `no claim "nvshmem-71/depth": use all, one of uccl-876, mpich-7862, anp-20, torchcomms-2728, p2pbench, or an ID that`,
 		"":                    `no claim "": use all`,
 		"uccl-876/vs-nccl/on": `no claim "uccl-876/vs-nccl/on": there are uccl-876/direct-vs-handshake, `,
 	} {
@@ -294,9 +298,9 @@ func TestPresets(t *testing.T) {
 
 // Each path command has presets of its own.
 func TestPresetNames(t *testing.T) {
-	all, ipc, sendrecv := PresetNames(""), PresetNames("ipc"), PresetNames("sendrecv")
-	if len(ipc) != 4 || len(sendrecv) != 3 || !slices.Equal(all, append(ipc, sendrecv...)) {
-		t.Errorf("%q, %q of %q", ipc, sendrecv, all)
+	all, ipc, rdma, sendrecv := PresetNames(""), PresetNames("ipc"), PresetNames("rdma"), PresetNames("sendrecv")
+	if len(ipc) != 4 || len(rdma) != 1 || len(sendrecv) != 3 || !slices.Equal(all, slices.Concat(ipc, rdma, sendrecv)) {
+		t.Errorf("%q, %q, %q of %q", ipc, rdma, sendrecv, all)
 	}
 }
 
@@ -328,5 +332,38 @@ func TestTorchcommsPresets(t *testing.T) {
 	}
 	if got := value("torchcomms-2728-one-way-16", true, "ctas"); got != "16" {
 		t.Errorf("%s CTAs, want 16", got)
+	}
+}
+
+// The arms are the pull request's: 16 connections on 64 queue pairs of their own or 4 shared ones, and nobody shares
+// where receives come in order.
+func TestANPArms(t *testing.T) {
+	find := func(id string) Claim {
+		claims, err := Find([]string{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claims[0]
+	}
+	test := find("anp-20/sharing-keeps-bandwidth").Tests[0]
+	for got, want := range map[string]string{
+		strings.Join(test.A.Args, " "):                                        "rdma --conns 16 --rounds 2 --groups 4 --qps 1 --depth 2",
+		strings.Join(test.B.Args, " "):                                        "rdma --conns 16 --rounds 2 --groups 0 --qps 4",
+		strings.Join(find("anp-20/imm-routing-vs-fifo").Tests[0].B.Args, " "): "rdma --conns 16 --rounds 2 --groups 0 --qps 1 --route fifo",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	p, _ := PresetNamed("anp-20")
+	labels := []string{}
+	for _, a := range p.Beside {
+		if slices.Contains(labels, a.Label) || a.Label == anpShared(4, 2).Label {
+			t.Errorf("%s is there twice", a.Label)
+		}
+		labels = append(labels, a.Label)
+	}
+	if len(labels) != 10 {
+		t.Errorf("%d arms beside it: %q", len(labels), labels)
 	}
 }

@@ -188,6 +188,41 @@ func (e Count) judge(m measured) (Verdict, string) {
 	return NotReproduced, fmt.Sprintf("%s %s is %d, expected %s %d", e.Of, e.Counter, got, e.Is, bound)
 }
 
+// Counter names a counter of an arm.
+type Counter struct {
+	Of   Letter
+	Name string
+}
+
+func (c Counter) String() string { return fmt.Sprintf("%s %s", c.Of, c.Name) }
+
+// Times expects a counter to be at least Min times another one, of either arm.
+type Times struct {
+	More, Less Counter
+	Min        float64
+}
+
+func (e Times) String() string {
+	return fmt.Sprintf("%s at least %s × %s", e.More, factorText(e.Min), e.Less)
+}
+
+func (e Times) judge(m measured) (Verdict, string) {
+	var values [2]uint64
+	for i, c := range []Counter{e.More, e.Less} {
+		v, _, ok := m.count(c.Of, c.Name)
+		if !ok {
+			return NotMeasurable, fmt.Sprintf("arm %s has no counter %s", c.Of, c.Name)
+		}
+		values[i] = v
+	}
+	factor := float64(values[0]) / float64(max(values[1], 1))
+	text := fmt.Sprintf("%s %d ÷ %s %d: %s", e.More, values[0], e.Less, values[1], factorText(factor))
+	if factor >= e.Min {
+		return Reproduced, text
+	}
+	return NotReproduced, text + ", expected at least " + factorText(e.Min)
+}
+
 func (l Letter) other() Letter {
 	if l == A {
 		return B

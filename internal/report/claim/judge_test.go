@@ -311,3 +311,37 @@ func TestConclude(t *testing.T) {
 		}
 	}
 }
+
+// A counter is held against another one, of the same arm or of the other.
+func TestTimes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		expect Times
+		want   Verdict
+		why    string
+	}{
+		{"as much", Times{Counter{B, "setup_ns"}, Counter{A, "setup_shared_ns"}, 5}, Reproduced, "B setup_ns 500 ÷ A setup_shared_ns 100: 5.00"},
+		{
+			"less",
+			Times{Counter{B, "setup_ns"}, Counter{A, "setup_shared_ns"}, 5.1},
+			NotReproduced, "1K: B setup_ns 500 ÷ A setup_shared_ns 100: 5.00, expected at least 5.10",
+		},
+		{"of one arm", Times{Counter{A, "setup_ns"}, Counter{A, "setup_shared_ns"}, 4}, Reproduced, "A setup_ns 400 ÷ A setup_shared_ns 100: 4.00"},
+		{"of nothing", Times{Counter{A, "setup_ns"}, Counter{A, "zero"}, 4}, Reproduced, "A setup_ns 400 ÷ A zero 0: 400"},
+		{"not counted", Times{Counter{B, "setup_ns"}, Counter{B, "setup_shared_ns"}, 5}, NotMeasurable, "1K: arm B has no counter setup_shared_ns"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cell := cellOf(1<<10, around(50, 1000, 10), around(50, 1000, 10))
+			cell.Counters = map[string]uint64{"setup_ns": 400, "setup_shared_ns": 100, "zero": 0}
+			cell.Vs[0].Counters["setup_ns"] = 500
+			test := faster(c.expect)
+			test.Sizes = test.Sizes[:1]
+			if o := test.Judge(Run{Cells: []record.Cell{cell}}); o.Verdict != c.want || o.Why != c.why {
+				t.Errorf("%s: %q, want %s: %q", o.Verdict, o.Why, c.want, c.why)
+			}
+		})
+	}
+	if text := (Times{Counter{B, "setup_ns"}, Counter{A, "setup_shared_ns"}, 5}).String(); text != "B setup_ns at least 5.00 × A setup_shared_ns" {
+		t.Error(text)
+	}
+}

@@ -10,6 +10,9 @@ type Preset struct {
 	Flags  []Flag
 	OnGPU  []Flag // more, where the devices are GPUs
 	OnHost []Flag // more, where they are CPU memory
+	// Beside are more arms of the same path, measured interleaved with it: their Args are flags without the path. Sizes,
+	// operations and samples are the preset's.
+	Beside []Arm
 }
 
 // Flag is a flag by its long name, without dashes.
@@ -24,7 +27,7 @@ func (p Preset) On(gpu bool) []Flag {
 }
 
 // Presets are the runs that --preset repeats, of all path commands.
-func Presets() []Preset { return slices.Concat(ucclPresets(), torchcommsPresets()) }
+func Presets() []Preset { return slices.Concat(ucclPresets(), anpPresets(), torchcommsPresets()) }
 
 // ucclPresets are runs of `p2pbench ipc`.
 func ucclPresets() []Preset {
@@ -77,6 +80,32 @@ func ucclPresets() []Preset {
 			},
 		},
 	}
+}
+
+// anpPresets are runs of `p2pbench rdma`: the pull request's shared queue pairs, beside those that are not shared and
+// the control arms. The windows are short, since every arm has buffers of its own.
+func anpPresets() []Preset {
+	beside := []Arm{anpOwn(4), anpOwn(1), anpOwnDeep()}
+	for _, groups := range []int{1, 2, 8, 16} {
+		beside = append(beside, anpShared(groups, 2))
+	}
+	for _, depth := range []int{1, 4, 8} {
+		beside = append(beside, anpShared(4, depth))
+	}
+	return []Preset{{
+		Name: "anp-20", Path: "rdma", Title: "ROCm/amd-anp#20, 16 connections on shared queue pairs",
+		Flags: []Flag{
+			{"conns", "16"},
+			{"groups", "4"},
+			{"depth", "2"},
+			{"qps", "1"},
+			{"op", "stream"},
+			{"warmup", "5"},
+		},
+		OnGPU:  []Flag{{"sizes", "8,4K,64K,1M"}, {"rounds", "2"}, {"iters", "100"}},
+		OnHost: []Flag{{"sizes", "8,4K,64K"}, {"rounds", "1"}, {"iters", "20"}},
+		Beside: beside,
+	}}
 }
 
 // torchcommsPresets are runs of `p2pbench sendrecv`. CPU memory gets the sizes that fit a small machine.

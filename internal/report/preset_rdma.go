@@ -1,0 +1,149 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// anpUnshared is the arm that all others are held against: what the pull request replaces.
+const anpUnshared = "unshared, QPs 4"
+
+const (
+	anpRatioNote = "ratio: p50 of the arm \"" + anpUnshared + "\" ÷ this arm's p50 of a window: above 1 this arm is faster"
+	anpConnNote  = "of each connection's messages, from the post to the completion at the sender: from the least to the most that any " +
+		"connection has"
+	anpJainNote  = "Jain's index of the connections' rates: 1 where all got the same"
+	anpSetupNote = "median of setting up a connection that makes its queue pairs / of one that uses another's"
+)
+
+// An armRow is one arm at one size.
+type armRow struct {
+	size     uint64
+	label    string
+	n        int
+	lat      record.Latency
+	bw       *float64
+	counters map[string]uint64
+	conns    []record.Connection
+	fairness *float64
+	base     float64 // p50 of the arm that all are held against; 0: there is none
+	na       string
+	cell     *record.Cell // arm A's; nil in the rows of others
+}
+
+// anpRows are the arms at each size, the pull request's first.
+func anpRows(d record.Document) (rows []armRow) {
+	for i, c := range d.Cells {
+		base := 0.0
+		if v := baseline(c, anpUnshared); v != nil && v.NA == "" {
+			base = v.Lat.P50
+		}
+		rows = append(rows, armRow{
+			size: c.Size, label: fmt.Sprintf("groups %s, depth %s", knob("groups")(c), knob("depth")(c)), n: c.N, lat: c.Lat,
+			bw: c.BWPerDir, counters: c.Counters, conns: c.Conns, fairness: c.Fairness, base: base, cell: &d.Cells[i],
+		})
+		for _, v := range c.Vs {
+			rows = append(rows, armRow{
+				size: c.Size, label: v.Name, n: v.N, lat: v.Lat, bw: v.BWPerDir, counters: v.Counters, conns: v.Conns,
+				fairness: v.Fairness, base: base, na: v.NA,
+			})
+		}
+	}
+	return rows
+}
+
+// anpView is the table of ROCm/amd-anp#20: sharing, no sharing and the control arms below each other.
+func anpView(d record.Document, p claim.Preset, n *notes) view {
+	rows := anpRows(d)
+	col := func(head string, drop int, left bool, text func(armRow) string) column {
+		c := column{head: head, drop: drop, left: left}
+		for _, r := range rows {
+			c.cells = append(c.cells, text(r))
+		}
+		return c
+	}
+	figure := func(text func(armRow) string) func(armRow) string {
+		return func(r armRow) string {
+			switch {
+			case r.na != "":
+				return "n/a"
+			case r.n == 0:
+				return none
+			}
+			return text(r)
+		}
+	}
+	level := func(name string, text func(uint64) string) func(armRow) string {
+		return figure(func(r armRow) string {
+			v, ok := r.counters[name]
+			if !ok {
+				return none
+			}
+			return text(v)
+		})
+	}
+	spread := func(of func(record.Connection) float64) func(armRow) string {
+		return figure(func(r armRow) string { return spreadText(r.conns, of, micros) })
+	}
+	setup := func(ns uint64) string { return micros(float64(ns) / 1e3) }
+	ratio := n.ref(anpRatioNote)
+	conns := n.ref(anpConnNote)
+	jain := n.ref(anpJainNote)
+	setups := n.ref(anpSetupNote)
+	cols := []column{
+		col("size", 0, false, func(r armRow) string { return size(r.size) }),
+		col("arm", 0, true, func(r armRow) string { return clean(r.label) }),
+		col("QPs", 0, false, level("qps", count)),
+		col("p50 µs", 2, false, figure(func(r armRow) string { return micros(r.lat.P50) })),
+		col("GB/s", 0, false, figure(func(r armRow) string { return gbpsOrNone(r.bw) })),
+		col("ratio "+ratio, 0, false, figure(func(r armRow) string {
+			if r.base == 0 {
+				return none
+			}
+			return ratioText(r.base, r.lat.P50)
+		})),
+		col("p50 "+conns, 1, false, spread(func(c record.Connection) float64 { return c.P50 })),
+		col("p99 "+conns, 0, false, spread(func(c record.Connection) float64 { return c.P99 })),
+		col("Jain "+jain, 0, false, figure(func(r armRow) string { return fairnessText(r.fairness) })),
+		col("own "+setups, 0, false, level("setup_ns", setup)),
+		col("shared", 0, false, level("setup_shared_ns", setup)),
+	}
+	over(cols[6:8], "connections µs")
+	over(cols[9:11], "set-up µs")
+	last := col("", 0, true, func(r armRow) string {
+		switch {
+		case r.cell != nil:
+			own := *r.cell
+			own.Vs = nil // they have rows of their own
+			return n.of(own)
+		case r.na != "":
+			return n.ref(r.label + " n/a: " + r.na)
+		}
+		return ""
+	})
+	if slices.ContainsFunc(last.cells, func(text string) bool { return text != "" }) {
+		cols = append(cols, last)
+	}
+	return view{title: anpTitle(d, p), cols: cols}
+}
+
+// over puts a head over some columns.
+func over(cols []column, head string) {
+	for i := range cols {
+		cols[i].over = head
+	}
+}
+
+func anpTitle(d record.Document, p claim.Preset) []string {
+	b := block{env: d.Env, cells: d.Cells}
+	c := d.Cells[0]
+	return []string{
+		fmt.Sprintf("%s (preset %s)%s", p.Title, p.Name, b.subject()[len(clean(c.Op)):]),
+		fmt.Sprintf("%d iterations of each arm after %d of warm-up, interleaved; µs and GB/s of whole windows of %s messages over all "+
+			"connections. It published an AllReduce of about 140 GB/s with and without sharing, on AMD Pollara NICs: nothing to hold "+
+			"these figures against but that sharing is to cost none", c.Iters, c.Warmup, window(c)),
+	}
+}
