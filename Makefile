@@ -10,7 +10,8 @@ export PATH := $(CURDIR)/bin/tools:$(PATH)
 # Hand-written C: generated headers and the fakes under testdata keep their own shape.
 C_FILES = $(shell find cmd internal scripts \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) \
 	-not -name 'zz_*' -not -path '*/testdata/*')
-SH_FILES := scripts/setup scripts/gpu-acceptance scripts/sync-headers scripts/build-kernels \
+SH_FILES := scripts/setup scripts/gpu-acceptance scripts/rdma-acceptance scripts/sync-headers scripts/build-kernels \
+	scripts/rxe-vm scripts/rxe-vm.d/init scripts/rxe-vm.d/guest scripts/rxe-vm.d/kernel \
 	scripts/bench/cpu-peers scripts/bench/cells .ci/run
 # The race detector sees Go only: it watches the packages that have no C.
 RACE_PACKAGES = $(shell go list -f '{{if not .CgoFiles}}{{.ImportPath}}{{end}}' ./internal/...)
@@ -79,6 +80,19 @@ gpu-binaries: build bin/bareloop ## build what scripts/gpu-acceptance runs
 	go test -c -trimpath -buildvcs=false -o bin/tests/ ./internal/gpu/cuda ./internal/transport/ipc ./internal/transport/memcpy \
 		./internal/transport/nccl ./internal/transport/sendrecv ./cmd/p2pbench
 
+test-rdma: rdma-binaries ## accept this build on the RDMA device of this machine, or on soft-RoCE in a VM
+	@if grep -qsw ACTIVE /sys/class/infiniband/*/ports/*/state; then \
+		scripts/rdma-acceptance; \
+	else \
+		scripts/setup rdma; \
+		scripts/rxe-vm --timeout 1600 -- scripts/rdma-acceptance; \
+		scripts/rxe-vm --timeout 600 --two-hosts --cpus 1 -- scripts/rdma-acceptance; \
+	fi
+
+rdma-binaries: build ## build what scripts/rdma-acceptance runs
+	mkdir -p bin/tests
+	go test -c -trimpath -buildvcs=false -o bin/tests/ ./internal/transport/rdma/verbs ./internal/transport/rdma
+
 bench: build bin/bareloop ## compare with UCX and libfabric on this machine's CPUs
 	scripts/setup peers
 	scripts/bench/cpu-peers
@@ -95,4 +109,4 @@ clean: ## remove everything that was built, but for the tools
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build setup demo test lint fmt kernels kernels-check cross check test-gpu gpu-binaries bench clean help
+.PHONY: build setup demo test lint fmt kernels kernels-check cross check test-gpu gpu-binaries test-rdma rdma-binaries bench clean help

@@ -50,6 +50,13 @@ func anpTest(name string, a, b Arm, sizes []uint64, expect ...Expectation) Test 
 	}
 }
 
+// anpCounted is a test that counters decide, so that a few small messages do.
+func anpCounted(expect ...Expectation) Test {
+	t := anpTest("", anpShared(4, 2), anpOwn(4), []uint64{4 << 10}, expect...)
+	t.Iters, t.Warmup = 10, 2
+	return t
+}
+
 // anp20 are the claims of ROCm/amd-anp#20, queue pairs that communicators share.
 func anp20() []Claim {
 	return []Claim{sharingKeepsBandwidth(), sharingSavesQPs(), sharedDepth(), setupTime(), immVsFIFO()}
@@ -84,7 +91,7 @@ func sharingSavesQPs() Claim {
 		Source:    "ROCm/amd-anp#20, description",
 		Published: "In words: many communicators share few queue pairs. No figures.",
 		Differs:   anpHardware + "Counters decide; the times are only shown.",
-		Tests: []Test{anpTest("", anpShared(4, 2), anpOwn(4), []uint64{64 << 10},
+		Tests: []Test{anpCounted(
 			Count{Of: A, Counter: "qps", Is: Exactly, Value: 4},
 			Count{Of: B, Counter: "qps", Is: Exactly, Value: 64},
 			Count{Of: A, Counter: "cqs", Is: Exactly, Value: 4},
@@ -120,7 +127,7 @@ func setupTime() Claim {
 		Source:    "ROCm/amd-anp#20, description: secondary communicators",
 		Published: "In words: a secondary makes no queue pair and moves none to ready. No figures.",
 		Differs:   anpHardware + "Medians over the connections of the slower rank; the exchange of addresses is in neither. Counters decide.",
-		Tests: []Test{anpTest("", anpShared(4, 2), anpOwn(4), []uint64{64 << 10},
+		Tests: []Test{anpCounted(
 			Times{More: Counter{B, "setup_ns"}, Less: Counter{A, "setup_shared_ns"}, Min: 5})},
 	}
 }
