@@ -226,7 +226,7 @@ func (ep *endpoint) fillConn(y *C.struct_rdma_conn, c *conn, peer, number int) {
 	qps := c.QPs()
 	index := array[C.uint32_t](&ep.memory, len(qps))
 	for i, q := range qps {
-		index[i] = C.uint32_t(q.(*queuePair).index) //nolint:errcheck // the maker makes no others
+		index[i] = C.uint32_t(q.(*queuePair).index) // the maker makes no others
 	}
 	y.id, y.peer, y.number = C.uint32_t(c.ID()), C.uint32_t(peer), C.uint32_t(number)
 	y.qps, y.qp = C.uint32_t(len(qps)), &index[0]

@@ -2,11 +2,15 @@ package rdma_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma"
+	"github.com/p2pbench/p2pbench/internal/transport/rdma/rdmatest"
 )
 
 // inWords names a test by its options.
@@ -69,9 +73,10 @@ func TestConnections(t *testing.T) {
 		{rdma.Options{Conns: 4, CTS: rdma.CTSPreGranted, SignalEvery: 4}, transport.OpStream, 64, true},
 		{rdma.Options{Conns: 3, Groups: 1, SignalEvery: 256}, transport.OpStream, 300, true},
 		{rdma.Options{Conns: 4, Back: true}, transport.OpBidir, 42, false},
+		{rdma.Options{Conns: 5}, transport.OpStream, 5, false},
 		{rdma.Options{Conns: 3}, transport.OpLatency, 1, false},
 	} {
-		t.Run(inWords(c.o), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, %s of %d", inWords(c.o), c.op, c.window), func(t *testing.T) {
 			b := batch(c.op, 512, c.window)
 			b.Iters = 12
 			out := launch(t, subject(t, 2, c.o), b.Region()).must(t, b)
@@ -95,13 +100,16 @@ func TestConnections(t *testing.T) {
 				if s.BusyNS <= 0 || s.Rank == 0 && c.op != transport.OpBidir && s.BusyNS > total {
 					t.Errorf("rank %d, connection %d: busy for %d ns of %d", s.Rank, s.Conn, s.BusyNS, total)
 				}
-				reported, before := uint64(0), int64(-1)
+				reported, before, sum := uint64(0), int64(-1), int64(0)
 				for _, bin := range s.Latency {
 					if bin[0] <= before || bin[1] <= 0 || bin[0] > most+most/32+1 {
 						t.Errorf("rank %d, connection %d: %d messages took %d ns, behind %d ns; the longest sample took %d ns",
 							s.Rank, s.Conn, bin[1], bin[0], before, most)
 					}
-					reported, before = reported+uint64(bin[1]), bin[0]
+					reported, before, sum = reported+uint64(bin[1]), bin[0], sum+bin[0]*bin[1]
+				}
+				if c.window <= c.o.Conns && s.BusyNS < sum-sum/32 { // one message a sample
+					t.Errorf("rank %d, connection %d: busy for %d ns, with messages of %d ns in all", s.Rank, s.Conn, s.BusyNS, sum)
 				}
 				if reported == 0 || reported > s.Messages || (reported < s.Messages) != c.silent {
 					t.Errorf("rank %d, connection %d: %d of %d messages have a latency", s.Rank, s.Conn, reported, s.Messages)
@@ -114,6 +122,46 @@ func TestConnections(t *testing.T) {
 			if len(byRank) != ranks || byRank[0] != uint64(b.Iters*c.window) || byRank[ranks-1] != byRank[0] {
 				t.Errorf("messages by rank: %v", byRank)
 			}
+		})
+	}
+}
+
+// TestCloseOrder: connections that share nothing are closed in the order that was asked for.
+func TestCloseOrder(t *testing.T) {
+	for _, order := range []rdma.Order{rdma.LIFO, rdma.FIFO, rdma.Random} {
+		t.Run(string(order), func(t *testing.T) {
+			rdmatest.OnFake(t, "", func(t *testing.T) {
+				r, err := newRig(t, 2, 2, 4096).open(t, 0, rdma.Options{Conns: 9, Close: order}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+				text, err := os.ReadFile(os.Getenv("FAKEVERBS_LOG"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var made, closed []string
+				for line := range strings.Lines(string(text)) {
+					if number, ok := strings.CutPrefix(line, "+qp "); ok {
+						made = append(made, number)
+					} else if number, ok := strings.CutPrefix(line, "-qp "); ok {
+						closed = append(closed, number)
+					}
+				}
+				got := rdma.Random
+				if slices.Equal(made, closed) {
+					got = rdma.FIFO
+				}
+				slices.Reverse(closed)
+				if slices.Equal(made, closed) {
+					got = rdma.LIFO
+				}
+				if len(made) != 9 || got != order {
+					t.Errorf("made %q, closed in reverse %q", made, closed)
+				}
+			})
 		})
 	}
 }

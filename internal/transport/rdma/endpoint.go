@@ -302,14 +302,14 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 	if len(m.qps) == maxQPs {
 		return nil, fmt.Errorf("a rank has at most %d queue pairs: use fewer --qps, or fewer --conns: %w", maxQPs, gpu.ErrUnsupported)
 	}
-	q := &queuePair{nic: m.ep.nic, index: len(m.qps), cq: cq.(*verbs.CQ)} //nolint:errcheck // it is from NewCQ
+	q := &queuePair{nic: m.ep.nic, index: len(m.qps), cq: cq.(*verbs.CQ)} // from NewCQ
 	inline := max(*m.ep.o.Inline, C.sizeof_struct_rdma_grant)
 	var err error
 	if q.QP, err = m.ep.context.NewQP(verbs.QPSpec{CQ: q.cq, SendWRs: s.SendWRs, RecvWRs: s.RecvWRs, Inline: inline}); err != nil {
 		return nil, err
 	}
 	if err := q.Init(q.nic.port.Number); err != nil {
-		return nil, errors.Join(err, q.QP.Close())
+		return nil, errors.Join(err, q.Close())
 	}
 	if m.receives {
 		n := C.uint32_t(m.ep.o.queues(m.ep.pool.Sizes()).receives)
@@ -317,7 +317,7 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 			C.p2p_rdma_receives((*C.struct_ibv_qp)(q.Pointer()), C.uint32_t(q.index), n, e)
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("receives: %w", err), q.QP.Close())
+			return nil, errors.Join(fmt.Errorf("receives: %w", err), q.Close())
 		}
 	}
 	m.qps = append(m.qps, q)
@@ -364,7 +364,7 @@ func (ep *endpoint) Close() error {
 	}
 	for _, c := range conns {
 		if c.Comm != nil {
-			errs = append(errs, c.Comm.Close())
+			errs = append(errs, c.Close())
 		}
 	}
 	if ep.pool != nil {

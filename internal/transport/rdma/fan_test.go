@@ -111,7 +111,7 @@ func TestFanCorruption(t *testing.T) {
 					ranks := gather(t, 3, o, 1<<16, map[int]string{sender: fmt.Sprintf("flip=%d:%d", iter*window+message, offset)})
 					b := batch(transport.OpStream, 1000, window)
 					b.First = 10
-					err := together(t, ranks, b)
+					err := together(t, ranks, b, true)
 					var corrupt *transport.CorruptError
 					if !errors.As(err, &corrupt) {
 						t.Fatalf("it went unnoticed: %v", err)

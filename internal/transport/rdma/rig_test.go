@@ -124,15 +124,15 @@ func gather(t *testing.T, ranks int, o rdma.Options, region uint64, inject map[i
 	return out
 }
 
-// together runs a batch on all ranks at once. When one fails the others are told to stop.
-func together(t *testing.T, ranks []*rank, b transport.Batch) error {
+// together runs a batch on all ranks at once. When one fails the others are told to stop, if that is wanted.
+func together(t *testing.T, ranks []*rank, b transport.Batch, stop bool) error {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, r := range ranks {
 		all.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			if r.one(t, b); r.err != nil {
+			if r.one(t, b); r.err != nil && stop {
 				for _, other := range ranks {
 					other.entry.Abort()
 				}

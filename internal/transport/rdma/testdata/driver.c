@@ -296,6 +296,31 @@ static void good(const struct form *f, const struct side *sides, const struct p2
 	}
 }
 
+/* Completions that nobody waits for: of a request that has come, of none, of a connection that is none. */
+static void strays(const struct form *f, struct side *s) {
+	struct rdma_end *end = &s->end;
+	struct rdma_conn *c = end->in;
+	struct p2p_error e = {0};
+	struct run x = {.l = {.ctx = &s->ctx, .b = &s->batch, .e = &e}, .end = end, .w = &end->ways};
+	const uint64_t before = end->misroutes;
+	const uint32_t id[] = {c->id, c->id, c->id, c->id - 1, 0, RDMA_IDS}, request[] = {0, 1, 255, 0, 0, 0};
+	struct ibv_wc wc = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .wc_flags = IBV_WC_WITH_IMM};
+	if (f->by_order || f->pre_granted) /* they are not told by what comes */
+		return;
+	wc.wr_id = wr_id(0, c->qp[0], 0, 0);
+	for (int i = 0; i < 6; i++) {
+		c->count = c->finished + 1;
+		c->expected[0] = i > 0; /* that no request is expected is what the batches left */
+		wc.imm_data = htonl(request[i] << 16 | id[i]);
+		MUST(arrive(&x, &wc) != P2P_OK && strstr(e.text, "misrouted"));
+	}
+	wc.wr_id = wr_id(0, end->qps, 0, 0);
+	MUST(arrive(&x, &wc) != P2P_OK);
+	wc.wr_id = wr_id(end->out->id, end->out->qp[0], end->qp[end->out->qp[0]].head, 0); /* not posted yet */
+	MUST(retire(&x, &wc) != P2P_OK);
+	MUST(end->misroutes == before + 8);
+}
+
 /* A form from its opening to its end, between two devices or on one. */
 static void life(const struct form *f, struct ibv_device **devices, int other, int order, int fails) {
 	static const struct p2p_clock clock = {.ns_per_tick = 1};
@@ -323,6 +348,7 @@ static void life(const struct form *f, struct ibv_device **devices, int other, i
 		run_both(sides, &b);
 		MUST(sides[0].rc && sides[1].rc);
 	}
+	strays(f, &sides[1]);
 	close_side(&sides[other], order);
 	close_side(&sides[1 - other], order);
 	free(sides);
