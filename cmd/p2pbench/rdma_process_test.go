@@ -195,7 +195,6 @@ func TestRDMASmallDevice(t *testing.T) {
 		"few-cqe=300": "completion queue of 300 entries instead of 768, which is the most that the device allows",
 		"few-wr=100":  "send queue of 100 entries instead of 512, which is the most that the device allows",
 		"rnr=5":       "",
-		"slow=20":     "",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			c, code := overFake(t, verbstest.Env(verbstest.Build(t), fault), "--sizes", "8,4K", "-n", "20", "--rounds", "2", "--format", "json")

@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 		{"few queue pairs", "few-qps=7", rdma.Options{Conns: 8}, gpu.ErrUnsupported, []string{"connection 8 of 8", "queue pairs", "7"}},
 		{"another's immediate", "fake0/drop-imm=30", shared, transporttest.ErrFailed, []string{"misrouted", "connection"}},
 		{"nobody's immediate", "fake0/drop-imm=5", rdma.Options{Conns: 1}, transporttest.ErrFailed, []string{"misrouted", "connection 0"}},
-		{"another's immediate, pre-granted", "fake0/drop-imm=30", rdma.Options{Conns: 8, CTS: rdma.CTSPreGranted}, transporttest.ErrFailed, []string{"misrouted", "connection"}},
+		{"another's immediate, unasked", "fake0/drop-imm=30", rdma.Options{Conns: 8, CTS: rdma.CTSPreGranted}, transporttest.ErrFailed, []string{"misrouted"}},
 		{"no devices", "no-devices", shared, gpu.ErrUnsupported, []string{"no RDMA device", "rdma link add"}},
 		{"no queue pairs", "fail-create_qp=12", shared, gpu.ErrUnsupported, []string{"ibv_create_qp", "cannot allocate memory"}},
 		{"cannot connect", "fake1/fail-modify_qp=110", shared, transporttest.ErrFailed, []string{"ibv_modify_qp", "timed out"}},

@@ -39,7 +39,9 @@ func TestSettle(t *testing.T) {
 		{Options{Window: -1}, []string{"--window -1: want 1 to 256 messages of a connection under way"}},
 		{Options{Window: Requests + 1}, []string{"--window 257: want 1 to 256"}},
 		{Options{Window: Requests, Notify: WriteThenImm}, []string{"W·posts = 256·2 = 512", "R = 256", "use --window 128 or less"}},
-		{Options{Conns: 64, Groups: 1}, []string{"ceil(64/1)·8·1 = 512", "R·D = 256·1 = 256", "--groups 2 or more", "--depth 2 or more", "--window 4 or less"}},
+		{Options{Conns: 64, Groups: 1}, []string{
+			"ceil(64/1)·8·1 = 512", "R·D = 256·1 = 256", "--groups 2 or more", "--depth 2 or more", "--window 4 or less",
+		}},
 		{Options{SignalEvery: -1}, []string{"--signal-every -1: want 1 to 256"}},
 		{Options{SignalEvery: 257}, []string{"--signal-every 257: want 1 to 256"}},
 		{Options{Inline: pointer(-1)}, []string{"--inline -1: want 0 or more bytes"}},
@@ -130,7 +132,10 @@ func TestFit(t *testing.T) {
 			Options{Conns: 4, Groups: 1, Window: 5},
 			verbs.Limits{CQE: 59, QPWRs: 1 << 14},
 			queues{39, 19},
-			[]string{"20 messages at a time, of 4 connections with 5 each", "39 sends and 19 receives", "completion queue of 59 entries", "a smaller --window, or more --groups"},
+			[]string{
+				"20 messages at a time, of 4 connections with 5 each", "39 sends and 19 receives",
+				"completion queue of 59 entries", "a smaller --window, or more --groups",
+			},
 		},
 		{
 			"sends too few for two posts",

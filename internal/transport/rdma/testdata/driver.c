@@ -4,7 +4,8 @@
  * memory are no larger than they must be. It says what went wrong and ends with 1.
  *
  *	driver         every form, every operation, then everything is closed; and so again, in three orders
- *	driver NAME    the form of that name fails in the middle of a batch (by FAKEVERBS_FAULT), and everything is closed
+ *	driver NAME    the form of that name fails in the middle of a batch (by FAKEVERBS_FAULT), and everything is
+ *closed
  */
 #include "rdma.c"
 
@@ -28,10 +29,10 @@ struct form {
 };
 
 static const struct form forms[] = {
-	{"alone", 1, 0, 1, 8, 1, 64, 0, 0, 0},        {"unshared", 4, 0, 3, 8, 3, 64, 0, 0, 0},
-	{"shared", 9, 2, 1, 5, 1, 64, 0, 0, 0},       {"shared by all", 5, 1, 3, 3, 7, 0, 0, 0, 0},
-	{"pre-granted", 6, 3, 2, 4, 4, 64, 1, 0, 0},  {"apart", 4, 2, 1, 2, 1, 64, 0, 0, 1},
-	{"by order", 3, 0, 2, 6, 2, 64, 0, 1, 0},     {"by order, apart", 2, 0, 3, 7, 5, 64, 1, 1, 1},
+	{"alone", 1, 0, 1, 8, 1, 64, 0, 0, 0},         {"unshared", 4, 0, 3, 8, 3, 64, 0, 0, 0},
+	{"shared", 9, 2, 1, 5, 1, 64, 0, 0, 0},        {"shared by all", 5, 1, 3, 3, 7, 0, 0, 0, 0},
+	{"pre-granted", 6, 3, 2, 4, 4, 64, 1, 0, 0},   {"apart", 4, 2, 1, 2, 1, 64, 0, 0, 1},
+	{"by order", 3, 0, 2, 6, 2, 64, 0, 1, 0},      {"by order, apart", 2, 0, 3, 7, 5, 64, 1, 1, 1},
 	{"one at a time", 4, 2, 2, 1, 1, 64, 0, 0, 0}, {"deep", 1, 0, 1, 256, 64, 64, 0, 0, 0},
 };
 
@@ -108,12 +109,15 @@ static void make_queues(struct side *s, const struct form *f, int receives) {
 	struct rdma_end *end = &s->end;
 	struct p2p_error e;
 	for (uint32_t g = 0; g < groups_of(f); g++) {
-		struct ibv_cq *cq = ibv_create_cq(s->context, (int)(f->qps * (sends_of(f) + receives_of(f))), NULL, NULL, 0);
+		struct ibv_cq *cq =
+			ibv_create_cq(s->context, (int)(f->qps * (sends_of(f) + receives_of(f))), NULL, NULL, 0);
 		MUST(cq);
 		end->cq[end->cqs++] = cq;
 		for (uint32_t i = 0; i < f->qps; i++) {
 			struct ibv_qp_init_attr a = {
-				.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+				.send_cq = cq,
+				.recv_cq = cq,
+				.qp_type = IBV_QPT_RC,
 				.cap = {sends_of(f), receives_of(f), 1, 1, sizeof(struct rdma_grant)}};
 			struct ibv_qp_attr init = {
 				.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -177,7 +181,8 @@ static void open_side(struct side *s, const struct form *f, struct ibv_device *d
 	end->ctx = &s->ctx;
 	end->engine = &engine;
 	end->rank = rank;
-	end->ways = (struct rdma_ways){f->window, f->signal_every, f->inlined, f->pre_granted, f->by_order, f->apart, 0, 0};
+	end->ways =
+		(struct rdma_ways){f->window, f->signal_every, f->inlined, f->pre_granted, f->by_order, f->apart, 0, 0};
 	uint32_t each = groups_of(f) * f->qps;
 	end->cq = calloc(2 * groups_of(f), sizeof *end->cq);
 	end->qp = calloc(2 * each, sizeof *end->qp);
@@ -195,9 +200,12 @@ static void open_side(struct side *s, const struct form *f, struct ibv_device *d
 	make_conns(s, f, end->in, in, 500 + 1000 * rank, end->in_by_id, 1, WORDS + fifos(f));
 	end->outs = end->ins = f->conns;
 	end->peers = 1;
-	*end->peer = (struct rdma_peer){
-		.rank = 1 - rank, .out = f->conns, .in = f->conns, .inbox = s->inbox,
-		.words = (struct rdma_words *)s->control, .says = (struct rdma_words *)s->control + 1};
+	*end->peer = (struct rdma_peer){.rank = 1 - rank,
+					.out = f->conns,
+					.in = f->conns,
+					.inbox = s->inbox,
+					.words = (struct rdma_words *)s->control,
+					.says = (struct rdma_words *)s->control + 1};
 	end->source = s->source;
 	end->source_lkey = s->mrs[0]->lkey;
 	end->inbox_rkey = s->mrs[1]->rkey;
@@ -209,8 +217,11 @@ static void join(struct side *s, const struct form *f, const struct side *o) {
 	MUST(!ibv_query_gid(o->context, 1, 1, &gid));
 	for (uint32_t i = 0; i < s->end.qps; i++) {
 		struct ibv_qp_attr rtr = {
-			.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = o->end.qp[i].qp->qp_num,
-			.max_dest_rd_atomic = 1, .min_rnr_timer = 1,
+			.qp_state = IBV_QPS_RTR,
+			.path_mtu = IBV_MTU_1024,
+			.dest_qp_num = o->end.qp[i].qp->qp_num,
+			.max_dest_rd_atomic = 1,
+			.min_rnr_timer = 1,
 			.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = gid, .sgid_index = 1}}};
 		struct ibv_qp_attr rts = {
 			.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
@@ -238,7 +249,9 @@ static void join(struct side *s, const struct form *f, const struct side *o) {
 static void close_side(struct side *s, int order) {
 	struct rdma_end *end = &s->end;
 	for (uint32_t n = 0; n < end->qps; n++) {
-		uint32_t i = order == 0 ? end->qps - 1 - n : order == 1 ? n : (2 * n) % end->qps + (end->qps % 2 == 0 && 2 * n >= end->qps);
+		uint32_t i = order == 0   ? end->qps - 1 - n
+			     : order == 1 ? n
+					  : (2 * n) % end->qps + (end->qps % 2 == 0 && 2 * n >= end->qps);
 		MUST(!ibv_destroy_qp(end->qp[i].qp));
 		free(end->qp[i].ring);
 		free(end->qp[i].chain);
@@ -337,14 +350,21 @@ static void life(const struct form *f, struct ibv_device **devices, int other, i
 	for (uint32_t op = P2P_OP_LATENCY; op <= P2P_OP_PINGPONG && !fails; op++)
 		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, first += 8) {
 			const uint32_t window = op == P2P_OP_STREAM || op == P2P_OP_BIDIR ? SLOTS : 1;
-			struct p2p_batch b = {
-				.size = sizes[i], .stride = (sizes[i] + 511) / 512 * 512, .first = first, .seed = 3,
-				.op = op, .check = P2P_CHECK_FULL, .window = window, .warmup = 2, .iters = 6};
+			struct p2p_batch b = {.size = sizes[i],
+					      .stride = (sizes[i] + 511) / 512 * 512,
+					      .first = first,
+					      .seed = 3,
+					      .op = op,
+					      .check = P2P_CHECK_FULL,
+					      .window = window,
+					      .warmup = 2,
+					      .iters = 6};
 			run_both(sides, &b);
 			good(f, sides, &b);
 		}
 	if (fails) {
-		struct p2p_batch b = {.size = 64, .stride = 512, .op = P2P_OP_BIDIR, .window = SLOTS, .warmup = 1000, .iters = 6};
+		struct p2p_batch b = {
+			.size = 64, .stride = 512, .op = P2P_OP_BIDIR, .window = SLOTS, .warmup = 1000, .iters = 6};
 		run_both(sides, &b);
 		MUST(sides[0].rc && sides[1].rc);
 	}
