@@ -98,7 +98,7 @@ func TestFakeMisconnected(t *testing.T) {
 			"closed":    func(_, _ *card, y *end) { _ = y.qp.Close() },
 		} {
 			t.Run(name, func(t *testing.T) {
-				x, y := lone(t, a, spec{}), lone(t, b, spec{})
+				x, y := lone(t, a, spec{QPSpec: verbs.QPSpec{AckTimeout: 10}}), lone(t, b, spec{})
 				to, from := y.card(), x.card()
 				to.Remote.SGID = x.gid.Index
 				spoil(&to, &from, y)

@@ -259,6 +259,7 @@ func TestFakeLimits(t *testing.T) {
 		{"few-wr=100", spec{QPSpec: verbs.QPSpec{SendWRs: 100, RecvWRs: 101}}, "100 sends and 101 receives: the device takes 1 to 100 work requests a queue"},
 		{"few-wr=100", spec{QPSpec: verbs.QPSpec{SendWRs: -1}}, "-1 sends and 16 receives: the device takes 1 to 100"},
 		{"few-qps=3", spec{QPSpec: verbs.QPSpec{Inline: -1}}, "-1 inline bytes"},
+		{"few-qps=3", spec{QPSpec: verbs.QPSpec{AckTimeout: 32}}, "the acknowledgement timeout 32: use 1 to 31, or 0"},
 		{"few-qps=3", spec{QPSpec: verbs.QPSpec{RNRRetry: 8}}, "8 RNR retries: use 0 or more bytes, and -1 to 7 retries"},
 	} {
 		t.Run(c.fault+" "+c.says, func(t *testing.T) {

@@ -70,6 +70,8 @@ type QPSpec struct {
 	SendWRs int // work requests that can be under way
 	RecvWRs int
 	Inline  int // bytes that a send shall be able to carry in itself, where the device can
+	// AckTimeout is how long an acknowledgement is waited for, 4.096 µs << AckTimeout, 1 to 31; 0: AckDefault.
+	AckTimeout int
 	// RNRRetry is how often a message is sent again that met no receive, 1 to 6; RNRForever or 0; RNRNever.
 	RNRRetry int
 }
@@ -82,6 +84,7 @@ type QP struct {
 	psn    uint32
 	inline int
 	rnr    int
+	ack    int
 	port   int // since Init
 	eth    bool
 	lid    uint16
@@ -106,7 +109,13 @@ func (c *Context) NewQP(s QPSpec) (*QP, error) {
 		return nil, fmt.Errorf("verbs: %s: a queue pair of %d inline bytes and %d RNR retries: use 0 or more bytes, and -1 to 7 retries",
 			c.name, s.Inline, s.RNRRetry)
 	}
-	q := &QP{c: c, rnr: s.RNRRetry}
+	if s.AckTimeout < 0 || s.AckTimeout > 31 {
+		return nil, fmt.Errorf("verbs: %s: a queue pair with the acknowledgement timeout %d: use 1 to 31, or 0", c.name, s.AckTimeout)
+	}
+	q := &QP{c: c, rnr: s.RNRRetry, ack: s.AckTimeout}
+	if s.AckTimeout == 0 {
+		q.ack = AckDefault
+	}
 	switch s.RNRRetry {
 	case 0:
 		q.rnr = RNRForever
@@ -196,11 +205,13 @@ func (q *QP) Local(g GID) Remote {
 	return Remote{Number: q.number, PSN: q.psn, LID: q.lid, GID: g.Value, MTU: q.mtu}
 }
 
-// Exponents and counts of a connection as ibv_qp_attr has them: an acknowledgement is waited for 4.096 µs << 20 = 4.3 s,
-// which is what NCCL does since 2.23, eight times; a sender that met no receive is asked to wait for 0.64 ms. 67 ms (14)
-// pass in soft-RoCE before a window of 64 KiB messages is through.
+// AckDefault is 4.3 s, which is what NCCL takes since 2.23. 67 ms (14) pass in soft-RoCE before a window of 64 KiB
+// messages is through.
+const AckDefault = 20
+
+// As ibv_qp_attr has them: a message without an acknowledgement is sent seven times more; a sender that met no receive is
+// asked to wait for 0.64 ms.
 const (
-	ackTimeout = 20
 	ackRetries = 7
 	rnrTimer   = 12
 )
@@ -217,7 +228,7 @@ func (q *QP) Connect(r Remote) error {
 		number: C.uint32_t(r.Number), psn: C.uint32_t(r.PSN), own_psn: C.uint32_t(q.psn), lid: C.uint16_t(r.LID),
 		port: C.uint8_t(q.port), gid_index: C.uint8_t(r.SGID), traffic_class: C.uint8_t(r.TrafficClass),
 		service_level: C.uint8_t(r.ServiceLevel), mtu: mtuCode(min(q.mtu, r.MTU)),
-		reads: C.uint8_t(min(q.c.limits.ReadAtomic, 16)), timeout: ackTimeout, retry: ackRetries,
+		reads: C.uint8_t(min(q.c.limits.ReadAtomic, 16)), timeout: C.uint8_t(q.ack), retry: ackRetries,
 		rnr_retry: C.uint8_t(q.rnr), rnr_timer: rnrTimer,
 	}
 	for i, b := range r.GID {

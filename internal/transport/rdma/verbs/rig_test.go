@@ -83,6 +83,9 @@ func newEnd(device verbs.Device, s spec) (e *end, err error) {
 			*n = 16
 		}
 	}
+	if s.AckTimeout == 0 {
+		s.AckTimeout = 14 // half a second until a dead peer is given up
+	}
 	if e.qp, err = e.c.NewQP(s.QPSpec); err != nil {
 		return e, err
 	}
