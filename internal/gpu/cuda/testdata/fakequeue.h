@@ -189,13 +189,13 @@ int cuLaunchKernelEx(const struct launch_config *c, uintptr_t f, uint64_t **para
 	return sendrecv_launch(c->stream, f, (unsigned[]){c->grid[0], c->block[0], c->shared, 1}, params[0]);
 }
 
-/* An empty file stands for the memory: whole pages of an allocation, as a dma-buf. */
+/* A file as long as the memory stands for it: whole pages of an allocation, as a dma-buf. */
 int cuMemGetHandleForAddressRange(void *handle, uint64_t p, size_t n, int type, unsigned long long flags) {
 	NEED_CONTEXT;
 	if (type != 1 || flags || p % 4096 || n == 0 || n % 4096)
 		return 1;
 	*(int *)handle = memfd_create("fake-dmabuf", MFD_CLOEXEC);
-	return 0;
+	return ftruncate(*(int *)handle, (off_t)n) ? 1 : 0;
 }
 
 int cuFuncLoad(uintptr_t f) {
