@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -34,6 +35,7 @@ type sendrecvFlags struct {
 	copy          string
 	overlap       string
 	launch        string
+	train         int
 	timing        string
 	handle        string
 }
@@ -44,9 +46,9 @@ func (f *sendrecvFlags) register(fs *pflag.FlagSet) {
 	f.registerCommon(fs, sendrecvTraits)
 	f.shape = f.shapeSpec
 	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, "", gpu.HandleKind(f.handle)) }
-	fs.StringVar(&f.variant, "variant", "auto", "auto, ws, stable, put, ll or ce (see above); auto: the fastest of put, ll and ce by size")
+	fs.StringVar(&f.variant, "variant", "auto", "auto, ws, stable, put, ll, ll128 or ce (see above); auto: the fastest of put, ll, ll128 and ce by size")
 	fs.IntVar(&f.ctas, "ctas", 0, "thread blocks that send, and as many that receive (stable: others); also asked of --vs nccl (default: the fastest by size)")
-	fs.IntVar(&f.senderWarps, "sender-warps", 0, "`warps` of a block that send: ws, stable, ll 1, 2, 4, 8; put up to 16 (default: by size)")
+	fs.IntVar(&f.senderWarps, "sender-warps", 0, "`warps` of a block that send: ws, stable, ll, ll128 1, 2, 4, 8; put up to 16 (default: by size)")
 	fs.IntVar(&f.receiverWarps, "receiver-warps", 0, "`warps` of a block that receive: as many (put: 1)")
 	fs.StringVar(&f.stride, "stride", "auto", "ws, stable: `bytes` of a step, such as 256K; auto: grows with the message")
 	fs.IntVar(&f.stages, "stages", 0, "ws, stable: `steps` under way in a block at most (default 2)")
@@ -54,6 +56,7 @@ func (f *sendrecvFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.ring, "ring", false, "each rank sends to the next one and receives from the one before: with --ranks, bidir only")
 	fs.StringVar(&f.copy, "copy", "", "ws, put: how a kernel copies: ldst (loads and stores) or bulk (bulk copies, from sm_90 on) (default: the faster by size)")
 	fs.StringVar(&f.launch, "launch", "stream", "stream (kernel by kernel), graph (each window recorded as one) or persistent (one kernel stays and serves all)")
+	fs.IntVar(&f.train, "train", 0, fmt.Sprintf("persistent pingpong: `round trips` that follow each other before the ranks meet again; 1: each begins from rest (default %d)", sendrecv.DefaultTrain))
 	fs.StringVar(&f.overlap, "overlap", "on", "on: the launch of a kernel may overlap the end of the one before; off")
 	fs.StringVar(&f.timing, "timing", "device", "device (its clock, from where all ranks are let go) or host; baselines are timed alike")
 	fs.StringVar(&f.handle, "handle", "auto", "memory handle: cuda legacy, vmm-fd or fabric; host memfd")
@@ -69,7 +72,10 @@ func (f *sendrecvFlags) arm() (worker.Arm, error) {
 	}
 	o := sendrecv.Options{
 		Variant: f.variant, CTAs: f.ctas, SenderWarps: f.senderWarps, ReceiverWarps: f.receiverWarps, Stages: f.stages,
-		Ring: f.ring, Copy: f.copy, Launch: f.launch, Overlap: f.overlap, Timing: f.timing, Handle: gpu.HandleKind(f.handle),
+		Ring: f.ring, Copy: f.copy, Launch: f.launch, Train: f.train, Overlap: f.overlap, Timing: f.timing, Handle: gpu.HandleKind(f.handle),
+	}
+	if f.train < 1 && f.flags.Changed("train") {
+		return worker.Arm{}, usagef("--train %d: want 1 or more round trips", f.train)
 	}
 	if f.stride != "auto" {
 		stride, err := sweep.ParseSize(f.stride)
@@ -140,8 +146,9 @@ ws      through a staging area of the receiver's, in steps, and small messages i
 stable  in steps always; half of the blocks send and half receive
 put     into the receiver's buffer itself; nothing is staged
 ll      in lines of 8 bytes that carry their own flags, for small messages
+ll128   in lines of 120 bytes with one flag, where NVLink keeps them whole
 ce      by copy engine and a word in memory each way for a window, without a kernel
-auto    ll, put or ce, whatever is the fastest at each size
+auto    ll, ll128, put or ce, whatever is the fastest at each size
 
 latency   one message
 stream    a window of messages, one after the other on the device; one sample is one window

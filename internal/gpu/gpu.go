@@ -74,6 +74,9 @@ type Device interface {
 	Memory(kind HandleKind) (Memory, error)
 	// Reaches reports whether this device's engines can read and write that device's memory directly.
 	Reaches(other Info) bool
+	// StoresLines is nil if an aligned line of 128 bytes, which eight neighbouring threads of a kernel store into that
+	// device's memory by one instruction, arrives there in one piece. Else the error says why, and wraps ErrUnsupported.
+	StoresLines(to Info) error
 	// Close releases the device; buffers, memories and engines must be closed before.
 	Close() error
 }

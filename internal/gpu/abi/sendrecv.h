@@ -14,15 +14,20 @@ typedef unsigned int sr_u32;
 typedef unsigned long long sr_u64;
 
 enum {
-	SR_CTAS = 256,            /* most blocks of a grid */
-	SR_GRAIN = 512,           /* a block's share of a message is a multiple of so many bytes, but for the last */
-	SR_STAGING = 16 << 20,    /* bytes of a staging area */
-	SR_LL_CTAS = 32,          /* ll: most blocks */
-	SR_LL_SLOTS = 8,          /* ll: messages under way at most */
-	SR_LL_BYTES = 16 << 10,   /* ll: payload of a block at most, in lines of 8 bytes of payload and 8 of flags */
-	SR_BULK_CHUNK = 16 << 10, /* bulk: bytes that one bulk copy moves … */
-	SR_BULK_STAGES = 6,       /* … and buffers of a role for them */
+	SR_CTAS = 256,          /* most blocks of a grid */
+	SR_GRAIN = 512,         /* a block's share of a message is a multiple of so many bytes, but for the last */
+	SR_STAGING = 16 << 20,  /* bytes of a staging area */
+	SR_LL_CTAS = 32,        /* ll: most blocks */
+	SR_LL_SLOTS = 8,        /* ll: messages under way at most */
+	SR_LL_BYTES = 16 << 10, /* ll: payload of a block at most, in lines of 8 bytes of payload and 8 of flags */
+	SR_WIDE_LINES = 256,    /* ll128: lines of a block at most, of 120 bytes of payload and 8 of flag … */
+	SR_LL128_BYTES = SR_WIDE_LINES * 120,                    /* … and so payload */
+	SR_LL_AREA = SR_LL_SLOTS * SR_LL_CTAS * 2 * SR_LL_BYTES, /* bytes of ll's lines; ll128's are behind them … */
+	SR_LINES = SR_LL_AREA + SR_LL_SLOTS * SR_LL_CTAS * SR_WIDE_LINES * 128, /* … and bytes of both */
+	SR_BULK_CHUNK = 16 << 10,                            /* bulk: bytes that one bulk copy moves … */
+	SR_BULK_STAGES = 6,                                  /* … and buffers of a role for them */
 	SR_BULK_SHARED = 2 * SR_BULK_STAGES * SR_BULK_CHUNK, /* bulk: dynamic shared memory of a block */
+	SR_TRAIN = 512, /* resident: messages of a window at most that are samples of their own */
 	SR_WARP = 32
 };
 
@@ -94,8 +99,8 @@ struct sr_args {
 	sr_u8 *peer_dst;     /* put: the inbox of the rank that is sent to */
 	sr_u8 *peer_staging; /* that rank's staging area for this rank */
 	sr_u8 *staging;      /* own, for the rank that sends here */
-	sr_u8 *peer_lines;   /* ll: that rank's lines for this one */
-	sr_u8 *lines;        /* ll: own */
+	sr_u8 *peer_lines;   /* ll, ll128: that rank's lines for this one */
+	sr_u8 *lines;        /* ll, ll128: own */
 
 	struct sr_words *in;       /* own, from the rank that sends here: it writes tail */
 	struct sr_words *out;      /* own, from the rank that is sent to: it writes head */
@@ -105,7 +110,8 @@ struct sr_args {
 	struct sr_count *count; /* own, one a block */
 	struct sr_team *team;   /* own */
 	struct sr_state *state; /* of this process */
-	sr_u64 *samples;        /* resident: ns of each iteration, in the memory of the host; NULL: nobody wants them */
+	sr_u64 *samples; /* resident: ns of each iteration, or, where one role comes after the other, of each message
+			    of its window; in the memory of the host; NULL: nobody wants them */
 
 	sr_u64 stride;     /* staged: bytes of a step */
 	sr_u64 timeout_ns; /* longest wait for one word */
@@ -133,6 +139,7 @@ struct sr_args {
 #define SR_KERNEL_STABLE "p2p_sr_stable"     /* staged; even blocks send, odd ones receive */
 #define SR_KERNEL_PUT "p2p_sr_put"           /* into the peer's inbox */
 #define SR_KERNEL_PUT_BULK "p2p_sr_put_bulk" /* the same by bulk copies */
-#define SR_KERNEL_LL "p2p_sr_ll"             /* in lines that carry their flags */
+#define SR_KERNEL_LL "p2p_sr_ll"             /* in lines that carry their flags, of 16 bytes … */
+#define SR_KERNEL_LL128 "p2p_sr_ll128"       /* … and of 128 */
 
 #endif

@@ -167,6 +167,22 @@ func (d *Device) Reaches(other gpu.Info) bool {
 	return err == nil && other.Kind == d.info.Kind && peers(d.info, there)
 }
 
+// StoresLines: NVLink carries the stores of a warp to one line as one write, as NCCL's LL128 relies on; PCIe may divide
+// them.
+func (d *Device) StoresLines(to gpu.Info) error {
+	if d.info.Same(to) {
+		return nil
+	}
+	count, why := nvlinks(d.info, to)
+	switch {
+	case count > 0:
+		return nil
+	case why == "":
+		why = "no NVLink"
+	}
+	return fmt.Errorf("cuda: from %s to %s: %s: %w", d.info.UUID, to.UUID, why, gpu.ErrUnsupported)
+}
+
 // Link describes the way between two GPUs; what cannot be found out is missing from it.
 func (d *Driver) Link(a, b gpu.Info) gpu.Link {
 	if a.Same(b) {

@@ -444,6 +444,9 @@ func TestHWReaches(t *testing.T) {
 		if got, want := r.dev.Reaches(other), drv.Link(r.dev.Info(), other).Peer; got != want {
 			t.Errorf("reaches %s: %v, and the link says %v", other.UUID, got, want)
 		}
+		if l := drv.Link(r.dev.Info(), other); (l.Type != "PCIe") != (r.dev.StoresLines(other) == nil) {
+			t.Errorf("lines to %s: %v, and the link says %+v", other.UUID, r.dev.StoresLines(other), l)
+		}
 	}
 	gone, host := list[0], list[0]
 	gone.UUID = "GPU-of-another-container"

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -87,6 +88,17 @@ func TestFakeLink(t *testing.T) {
 				gone.UUID = "GPU-gone"
 				if l := drv.Link(list[0], gone); l.Peer || !strings.Contains(l.Detail, "GPU-gone") {
 					t.Errorf("to nowhere: %+v", l)
+				}
+				dev := newRig(t, drv, 0).dev
+				err := dev.StoresLines(list[1])
+				if c.want.Type == "NVLink" && err != nil {
+					t.Errorf("lines by NVLink: %v", err)
+				}
+				if c.want.Type != "NVLink" && (!errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "no NVLink")) {
+					t.Errorf("lines by PCIe: %v", err)
+				}
+				if err := dev.StoresLines(gone); !errors.Is(err, gpu.ErrUnsupported) {
+					t.Errorf("lines to nowhere: %v", err)
 				}
 			})
 		})

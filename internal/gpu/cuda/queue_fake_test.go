@@ -111,9 +111,9 @@ func TestFakeQueueStarts(t *testing.T) {
 		overlap string
 		kernels int
 	}{
-		{"sm_90", nil, nil, "1", 6},
-		{"sm_80", nil, []string{"FAKE_ARCH=8"}, "0", 4},
-		{"no choice of launch", []string{"-DOMIT_RECENT"}, nil, "0", 6},
+		{"sm_90", nil, nil, "1", 7},
+		{"sm_80", nil, []string{"FAKE_ARCH=8"}, "0", 5},
+		{"no choice of launch", []string{"-DOMIT_RECENT"}, nil, "0", 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log := "FAKE_LAUNCHES=" + filepath.Join(t.TempDir(), "launches")

@@ -4,6 +4,8 @@
 
 #define SR_FN static inline
 
+enum { SR_WARP_THREADS = 1, SR_LANES = 1, SR_WORDS = 16, SR_AHEAD = 1 }; /* a thread plays a warp */
+
 struct sr_group {
 	sr_u32 rank, size;
 	struct host_barrier *barrier;
@@ -17,7 +19,8 @@ struct warp {
 	sr_u32 roles;               /* its own */
 	int ok;                     /* 0: a wait was given up, by its role, or by one that had to be first */
 	struct sr_count count;
-	sr_u64 began, arrived; /* resident, the thread that leads: ns, and team->arrived, when the iteration began */
+	sr_u64 began, arrived; /* resident, the thread that leads: ns, and team->arrived, when the iteration began … */
+	sr_u64 samples;        /* … and samples taken so far */
 };
 
 SR_FN int sr_vote(struct sr_group *g, int ok) { return host_barrier_meet(g->barrier, g->size, ok); }
@@ -103,7 +106,7 @@ SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	sr_store(half + 1, data >> 32 | (sr_u64)flag << 32);
 }
 
-SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
+static int get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
 	const sr_u64 *half = (const sr_u64 *)line;
 	struct patience p = {a->timeout_ns, 0, 0};
 	for (;;) {
@@ -119,6 +122,47 @@ SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, 
 	}
 }
 
+/* One after the other: the threads of a CPU gain nothing by looking at several. */
+SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u32 flag,
+		      sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!get_line(a, block, line[k], flag, data[k]))
+			return 0;
+	return 1;
+}
+
+SR_FN void sr_put_part(sr_u8 *line, const sr_u64 *data) {
+	sr_u64 *word = (sr_u64 *)line;
+	for (sr_u32 i = 0; i < SR_WORDS - 1; i++)
+		__atomic_store_n(word + i, data[i], __ATOMIC_RELAXED);
+	sr_store(word + SR_WORDS - 1, data[SR_WORDS - 1]);
+}
+
+static int get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u64 flag, sr_u64 *data) {
+	const sr_u64 *word = (const sr_u64 *)line;
+	struct patience p = {a->timeout_ns, 0, 0};
+	for (;;) {
+		const sr_u64 have = sr_load(word + SR_WORDS - 1);
+		if (have == flag)
+			break;
+		if (again(a, &p))
+			continue;
+		give_up(a, SR_RECEIVE, block, flag, have);
+		return 0;
+	}
+	for (sr_u32 i = 0; i < SR_WORDS - 1; i++)
+		data[i] = sr_peek(word + i);
+	return 1;
+}
+
+SR_FN int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u64 flag,
+		      sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!get_part(a, block, line[k], flag, data[k]))
+			return 0;
+	return 1;
+}
+
 SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
 
 #include "zz_protocol.h"
@@ -127,18 +171,38 @@ SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
 
 typedef int part(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks);
 
-static int send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+static inline int send_lines(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+			     sr_u32 blocks, int form) {
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
-	const struct sr_line first = sr_prepare_ll(a, g, c, block, &s);
-	return sr_send_ll(a, g, c, block, &s, &first);
+	form |= sr_form(a, g, &s, form);
+	const struct sr_line first = sr_prepare_ll(a, g, c, block, &s, 0, form);
+	return sr_send_ll(a, g, c, block, &s, &first, form);
+}
+
+static inline int receive_lines(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
+				sr_u32 blocks, int form) {
+	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	form |= sr_form(a, g, &s, form);
+	if (!sr_receive_ll(a, g, c, block, &s, form))
+		return 0;
+	sr_release_ll(a, g, c, block, &s, form);
+	return 1;
+}
+
+static int send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return send_lines(a, g, c, block, blocks, 0);
 }
 
 static int receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
-	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
-	if (!sr_receive_ll(a, g, c, block, &s))
-		return 0;
-	sr_release_ll(a, g, c, block, &s);
-	return 1;
+	return receive_lines(a, g, c, block, blocks, 0);
+}
+
+static int send_ll128(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return send_lines(a, g, c, block, blocks, SR_WIDE);
+}
+
+static int receive_ll128(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
+	return receive_lines(a, g, c, block, blocks, SR_WIDE);
 }
 
 struct host_kernel {
@@ -149,10 +213,9 @@ struct host_kernel {
 };
 
 static const struct host_kernel kernels[] = {
-	{SR_KERNEL_WS, 1, 0, sr_send_ws, sr_receive_ws},
-	{SR_KERNEL_STABLE, 2, 0, sr_send_staged, sr_receive_staged},
-	{SR_KERNEL_PUT, 1, 0, sr_send_put, sr_receive_put},
-	{SR_KERNEL_LL, 1, 1, send_ll, receive_ll},
+	{SR_KERNEL_WS, 1, 0, sr_send_ws, sr_receive_ws},    {SR_KERNEL_STABLE, 2, 0, sr_send_staged, sr_receive_staged},
+	{SR_KERNEL_PUT, 1, 0, sr_send_put, sr_receive_put}, {SR_KERNEL_LL, 1, 1, send_ll, receive_ll},
+	{SR_KERNEL_LL128, 1, 1, send_ll128, receive_ll128},
 };
 
 const struct host_kernel *host_kernel_find(const char *name) {
@@ -177,6 +240,7 @@ static void place(struct warp *w, const struct host_grid *g, uint32_t number) {
 				    &cell->role[receives]};
 	w->roles = g->args.roles & (k->shared ? SR_SEND | SR_RECEIVE : receives ? SR_RECEIVE : SR_SEND);
 	w->ok = 1;
+	w->samples = 0;
 	w->count = g->args.count[w->block];
 }
 
@@ -198,10 +262,23 @@ static void message(struct warp *w) {
 		w->ok = sr_vote(&w->cell, w->ok);
 }
 
+/* What was being timed has ended, and the next begins. */
+static void sample(struct warp *w) {
+	const struct sr_args *a = &w->grid->args;
+	const sr_u64 t = p2p_raw_ns();
+	if (a->samples)
+		a->samples[w->samples++] = t - w->began;
+	w->began = t;
+}
+
+/* Round trips that follow each other are samples of their own. */
 static void window(struct warp *w) {
-	for (sr_u32 m = 0; w->ok && m < w->grid->args.window; m++) {
+	const struct sr_args *a = &w->grid->args;
+	for (sr_u32 m = 0; w->ok && m < a->window; m++) {
+		if (m > 0 && a->order != SR_TOGETHER && w->block == 0 && w->cell.rank == 0)
+			sample(w);
 		message(w);
-		w->count.offset += w->grid->args.spacing;
+		w->count.offset += a->spacing;
 	}
 	w->count.offset = 0;
 }
@@ -242,11 +319,9 @@ static void end(struct warp *w, sr_u64 n) {
 	__atomic_fetch_add(&a->team->arrived.value, 1, __ATOMIC_ACQ_REL);
 	if (w->block != 0 || !poll_team(a, SR_RECEIVE, 0, &a->team->arrived.value, w->arrived + w->blocks))
 		return;
-	const sr_u64 ns = p2p_raw_ns() - w->began;
 	if (failed(a))
 		return;
-	if (a->samples)
-		a->samples[n - a->first - 1] = ns;
+	sample(w);
 	sr_store(&a->state->done, n);
 }
 
@@ -304,6 +379,7 @@ void host_kernel_run(struct host_grid *g, struct host_pool *p) {
 static const char *fault_of(const struct host_kernel *k, const struct sr_args *a, uint32_t cells) {
 	const int in_lines = k->shared || (k->send == sr_send_ws && a->in_lines);
 	const int staged = !in_lines && k->send != sr_send_put;
+	const sr_u64 most = k->send == send_ll128 ? SR_LL128_BYTES : SR_LL_BYTES;
 	if (a->roles == 0 || a->roles > (SR_SEND | SR_RECEIVE))
 		return "no such roles";
 	if (k->ctas == 1 && !k->shared &&
@@ -312,7 +388,7 @@ static const char *fault_of(const struct host_kernel *k, const struct sr_args *a
 	if (staged &&
 	    (a->stride == 0 || a->stages == 0 || a->stride > SR_STAGING || a->stride * a->stages > SR_STAGING / cells))
 		return "the steps of all blocks do not fit the staging area";
-	if (in_lines && (cells > SR_LL_CTAS || sr_share_of(a->bytes, 0, cells).bytes > SR_LL_BYTES))
+	if (in_lines && (cells > SR_LL_CTAS || sr_share_of(a->bytes, 0, cells).bytes > most))
 		return "more blocks, or more bytes of a block, than there are lines for";
 	return NULL;
 }

@@ -32,13 +32,14 @@ const (
 	SendrecvStable  = "p2p_sr_stable"
 	SendrecvPut     = "p2p_sr_put"
 	SendrecvLL      = "p2p_sr_ll"
+	SendrecvLL128   = "p2p_sr_ll128"
 	SendrecvWSBulk  = "p2p_sr_ws_bulk"
 	SendrecvPutBulk = "p2p_sr_put_bulk"
 )
 
 // basic are the kernels that every image holds; sm_90 has bulk copies too.
 var (
-	basic = []string{Fill, Check, Copy, Proxy, SendrecvWS, SendrecvStable, SendrecvPut, SendrecvLL}
+	basic = []string{Fill, Check, Copy, Proxy, SendrecvWS, SendrecvStable, SendrecvPut, SendrecvLL, SendrecvLL128}
 	bulk  = []string{CopyBulk, SendrecvWSBulk, SendrecvPutBulk}
 )
 

@@ -78,7 +78,7 @@ func TestImages(t *testing.T) {
 
 // The vector kernels live by 16-byte accesses, several loads under way at once, and by staying in registers.
 func TestAccessWidth(t *testing.T) {
-	access := regexp.MustCompile(`\b(ld|st)(?:\.volatile)?\.global\S*\.v4\.u32`)
+	access := regexp.MustCompile(`\b(ld|st)(?:\.volatile)?\.global\S*\.(?:v4\.u32|v2\.u64)`)
 	for _, i := range Images() {
 		have := entries(i.PTX)
 		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
@@ -87,7 +87,7 @@ func TestAccessWidth(t *testing.T) {
 		rows := round + "ldldstst" + "ldst"
 		for k, want := range map[string]string{
 			Fill: "st", Check: "ld", Copy: round, Proxy: rows + rows,
-			SendrecvWS: rows, SendrecvStable: rows, SendrecvPut: rows, SendrecvLL: "stld",
+			SendrecvWS: rows, SendrecvStable: rows, SendrecvPut: rows, SendrecvLL: "stld", SendrecvLL128: "stld",
 		} {
 			var got strings.Builder
 			for _, m := range access.FindAllStringSubmatch(have[k], -1) {

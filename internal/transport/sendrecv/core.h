@@ -14,6 +14,7 @@ struct run {
 	uint32_t sends, receives; /* 1: this rank does, in every iteration */
 	uint32_t drain;           /* for the next launch that may write into the staging area */
 	uint32_t follows;         /* 1: the latest command of the window is a kernel, whose end the next may overlap */
+	uint32_t served;          /* windows that resident kernels have served */
 	uint32_t under_way;       /* 1: kernels may run, and if something is late it is them */
 };
 
@@ -31,8 +32,8 @@ const char *sendrecv_name(const struct sendrecv_plan *p);
 /* Puts this rank's part of one window on the queue. */
 int sendrecv_post(struct run *x);
 
-/* Starts the kernel that serves the whole batch. */
-int sendrecv_start_resident(struct run *x);
+/* Starts a kernel that serves so many iterations, each of them a window, or a train of so many. */
+int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train);
 
 /* ---- share.c ---- */
 

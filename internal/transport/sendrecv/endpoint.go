@@ -68,6 +68,9 @@ func (t *sendrecv) Open(_ context.Context, env transport.Env) (_ transport.Endpo
 	if err = ep.findKernels(); err != nil {
 		return nil, err
 	}
+	if err = ep.findLines(); err != nil {
+		return nil, err
+	}
 	if err = ep.allocate(); err != nil {
 		return nil, err
 	}
@@ -135,8 +138,9 @@ func (ep *endpoint) findKernels() error {
 		{C.SENDRECV_PUT, nil, "put"},
 		{C.SENDRECV_PUT_BULK, &l.putBulk, "put"},
 		{C.SENDRECV_LL, nil, "ll"},
+		{C.SENDRECV_LL128, nil, "ll128"},
 	} {
-		auto := ep.o.Variant == "auto" && (k.variant == "put" || k.variant == "ll")
+		auto := ep.o.Variant == "auto" && (k.variant == "put" || lineRoom(k.variant) > 0)
 		if k.variant != ep.o.Variant && !auto || k.bulk != nil && ep.o.Copy == "ldst" {
 			continue
 		}
@@ -153,9 +157,24 @@ func (ep *endpoint) findKernels() error {
 	return nil
 }
 
+// findLines notes whether lines of 128 bytes reach the ranks that this one sends to as they were stored.
+func (ep *endpoint) findLines() error {
+	err := ep.env.Device.StoresLines(ep.env.Devices[ep.near.next])
+	if ep.limits.ll128 = err == nil; err != nil && ep.o.Variant == "ll128" {
+		return fmt.Errorf("ll128: its lines of 128 bytes must arrive whole: %w: use --variant ll", err)
+	}
+	return nil
+}
+
+// trainRegion is room for a train of small messages.
+const trainRegion = 2 << 20
+
 // allocate makes all memory, and sets to zero what kernels count in, before anybody can write there.
 func (ep *endpoint) allocate() (err error) {
 	region := max(ep.env.Region, 1)
+	if ep.o.Launch == "persistent" {
+		region = max(region, trainRegion)
+	}
 	if ep.source, err = ep.env.Device.Alloc(region); err != nil {
 		return err
 	}
@@ -271,12 +290,14 @@ func (ep *endpoint) agree() error {
 		}
 		return yes
 	}
-	values := []C.uint64_t{maxCTAs - C.uint64_t(min(l.ctas, maxCTAs)), lacks(l.wsBulk), lacks(l.putBulk), lacks(l.recordedWords)}
+	values := []C.uint64_t{
+		maxCTAs - C.uint64_t(min(l.ctas, maxCTAs)), lacks(l.wsBulk), lacks(l.putBulk), lacks(l.recordedWords), lacks(l.ll128),
+	}
 	if err := ep.share(values); err != nil {
 		return err
 	}
 	l.ctas = maxCTAs - int(values[0])
-	l.wsBulk, l.putBulk, l.recordedWords = values[1] == 0, values[2] == 0, values[3] == 0
+	l.wsBulk, l.putBulk, l.recordedWords, l.ll128 = values[1] == 0, values[2] == 0, values[3] == 0, values[4] == 0
 	return ep.o.fits(*l)
 }
 
@@ -322,6 +343,9 @@ func (ep *endpoint) describe() {
 	if o.Variant != "auto" && o.Variant != "ce" && o.Copy != "bulk" {
 		p.Knobs["sender-warps"] = orElse(uint64(o.SenderWarps), "by size")
 		p.Knobs["receiver-warps"] = orElse(uint64(o.ReceiverWarps), "by size")
+	}
+	if o.Launch == "persistent" {
+		p.Knobs["train"] = strconv.Itoa(o.Train)
 	}
 	if o.Variant == "ws" {
 		p.Knobs["lines"] = strconv.FormatUint(*o.Lines, 10)

@@ -43,7 +43,7 @@ func TestHWVariants(t *testing.T) {
 	for name, o := range map[string]sendrecv.Options{
 		"auto": {}, "ws": {Variant: "ws", CTAs: 16}, "ws, steps,": {Variant: "ws", CTAs: 16, Lines: &zero},
 		"stable": {Variant: "stable", CTAs: 16}, "put": {Variant: "put"},
-		"ll": {Variant: "ll"}, "ce": {Variant: "ce"}, "put, persistent,": {Variant: "put", Launch: "persistent", CTAs: 16},
+		"ll": {Variant: "ll"}, "ll128": {Variant: "ll128"}, "ce": {Variant: "ce"}, "put, persistent,": {Variant: "put", Launch: "persistent", CTAs: 16},
 	} {
 		onGPU(t, devices, name, o, func(t *testing.T, o sendrecv.Options) {
 			s := subject(t, devices, o)
@@ -90,11 +90,12 @@ func TestHWMixed(t *testing.T) {
 }
 
 // TestHWMany passes very many small messages, in which a word that comes too early or too late would be seen: 10,000
-// launches of every variant, and 1,000,000 iterations of a resident kernel in batches that follow each other.
+// launches of every variant, and 1,000,000 iterations of resident kernels in batches that follow each other.
 func TestHWMany(t *testing.T) {
 	devices := gpus(t)
 	for name, o := range map[string]sendrecv.Options{
 		"ll":             {Variant: "ll", CTAs: 4},
+		"ll128":          {Variant: "ll128", CTAs: 4},
 		"ws":             {Variant: "ws", CTAs: 4},
 		"ws, no overlap": {Variant: "ws", CTAs: 4, Overlap: "off"},
 		"ws, steps":      {Variant: "ws", CTAs: 4, Stride: 512, Lines: &zero},
@@ -106,14 +107,16 @@ func TestHWMany(t *testing.T) {
 			many(t, devices, o, 8192, transport.CheckFull, 5000, transport.OpLatency, transport.OpBidir)
 		})
 	}
-	t.Run("ll, persistent", func(t *testing.T) {
-		o := sendrecv.Options{Variant: "ll", CTAs: 1, Launch: "persistent"}
-		var ops []transport.Op
-		for range 25 {
-			ops = append(ops, transport.OpPingPong, transport.OpBidir)
-		}
-		many(t, devices, o, 64, transport.CheckSample, 20000, ops...)
-	})
+	for _, variant := range []string{"ll", "ll128"} {
+		t.Run(variant+", persistent", func(t *testing.T) {
+			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent"}
+			var ops []transport.Op
+			for range 13 {
+				ops = append(ops, transport.OpPingPong, transport.OpBidir)
+			}
+			many(t, devices, o, 2000, transport.CheckSample, 20000, ops...)
+		})
+	}
 }
 
 // many runs a batch of so many iterations for each of ops, one after the other, by the same ranks.
@@ -134,7 +137,7 @@ func TestHWRing(t *testing.T) {
 	devices := transporttest.Require(t, cuda.New(), 2)
 	for name, o := range map[string]sendrecv.Options{
 		"auto": {Ring: true}, "ws": {Variant: "ws", CTAs: 4, Ring: true}, "put": {Variant: "put", CTAs: 16, Ring: true},
-		"ll": {Variant: "ll", Ring: true}, "ce": {Variant: "ce", Ring: true},
+		"ll": {Variant: "ll", Ring: true}, "ll128": {Variant: "ll128", Ring: true}, "ce": {Variant: "ce", Ring: true},
 		"ws, persistent,": {Variant: "ws", CTAs: 4, Ring: true, Launch: "persistent"},
 	} {
 		onGPU(t, devices, name, o, func(t *testing.T, o sendrecv.Options) {
@@ -156,6 +159,7 @@ func TestHWKilled(t *testing.T) {
 		"ws":              {Variant: "ws", CTAs: 16},
 		"put":             {Variant: "put", CTAs: 16},
 		"ll":              {Variant: "ll", CTAs: 16},
+		"ll128":           {Variant: "ll128", CTAs: 16},
 		"ce":              {Variant: "ce"},
 		"put, persistent": {Variant: "put", CTAs: 16, Launch: "persistent"},
 	} {

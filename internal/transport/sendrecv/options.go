@@ -27,19 +27,25 @@ type Options struct {
 	Ring    bool   `json:"ring,omitempty"`   // each rank sends to the next one, round and round; bidir only
 	Copy    string `json:"copy,omitempty"`   // one of Copies; "": chosen by trial
 	Launch  string `json:"launch,omitempty"` // one of Launches; "": stream
-	Timing  string `json:"timing,omitempty"` // one of Timings; "": device
+	// Train is how many round trips of a persistent ping-pong follow each other before the ranks meet again, fewer where
+	// the buffers hold fewer messages; 0: DefaultTrain.
+	Train  int    `json:"train,omitempty"`
+	Timing string `json:"timing,omitempty"` // one of Timings; "": device
 	// Handle is the kind of memory that the ranks share: "auto", or a kind the device knows.
 	Handle gpu.HandleKind `json:"handle,omitempty"`
 }
 
 // The values of the knobs. Where there is a default, it is the first.
 var (
-	Variants = []string{"auto", "ws", "stable", "put", "ll", "ce"}
+	Variants = []string{"auto", "ws", "stable", "put", "ll", "ll128", "ce"}
 	Copies   = []string{"ldst", "bulk"} // loads and stores of all threads, or the bulk copies that a thread of sm_90 starts
 	Launches = []string{"stream", "graph", "persistent"}
 	Timings  = []string{"device", "host"}
 	Overlaps = []string{"on", "off"}
 )
+
+// DefaultTrain is how many round trips follow each other unless the options say otherwise.
+const DefaultTrain = 64
 
 // DefaultStages is how many steps are under way unless the options say otherwise.
 const DefaultStages = 2
@@ -101,7 +107,7 @@ func (o *Options) checkCopy() error {
 // ctasByName is how many blocks the variant lets send, whatever the device.
 func (o *Options) ctasByName() int {
 	switch o.Variant {
-	case "ll":
+	case "ll", "ll128":
 		return maxLLCTAs
 	case "stable":
 		return maxCTAs / 2
@@ -131,7 +137,7 @@ func (o *Options) settleWarps() error {
 	case s == 0 && r == 0:
 		return nil
 	case o.Variant == "auto" || o.Variant == "ce":
-		return fmt.Errorf("--sender-warps %d --receiver-warps %d: %s has none to set: leave them out, or name ws, stable, put or ll with --variant", s, r, o.Variant)
+		return fmt.Errorf("--sender-warps %d --receiver-warps %d: %s has none to set: leave them out, or name ws, stable, put, ll or ll128 with --variant", s, r, o.Variant)
 	case o.Copy == "bulk":
 		return fmt.Errorf("--sender-warps %d --receiver-warps %d: of a block that copies in bulk one thread sends and one receives: leave them out, or use --copy ldst", s, r)
 	case o.Variant == "put":
@@ -179,9 +185,13 @@ func (o Options) warps(p plan, share uint64, cpu bool) (sender, receiver int) {
 		return o.SenderWarps, o.ReceiverWarps
 	case cpu:
 		return 1, 1
-	case p.variant == "ll": // all of them send and receive
-		half := enough(share, 2*lineWarp, mostWarps)
-		return half, half
+	case lineRoom(p.variant) > 0: // all of them send and receive
+		each := uint64(lineWarp)
+		if p.variant == "ll128" {
+			each = wideWarp
+		}
+		all := int(min(max(ceil(share, each), 1), 2*mostWarps))
+		return all - all/2, all / 2
 	case p.inLines:
 		n := enough(share, lineWarp, mostWarps)
 		return n, n
@@ -194,9 +204,10 @@ func (o Options) warps(p plan, share uint64, cpu bool) (sender, receiver int) {
 	return n, n
 }
 
-// What a warp moves at a time: a line of 8 bytes a lane, or some rows of 16.
+// What a warp moves at a time: a line of 8 bytes a lane, one of 120 for eight lanes, or some rows of 16.
 const (
 	lineWarp = 8 * 32
+	wideWarp = 120 * 4
 	rowsWarp = 2 << 10
 )
 
@@ -240,12 +251,18 @@ func (o *Options) settleSteps() error {
 
 func (o *Options) checkLaunch() error {
 	switch {
+	case o.Launch != "persistent" && o.Train != 0:
+		return fmt.Errorf("--train %d: round trips follow each other in a resident kernel only: add --launch persistent", o.Train)
 	case o.Launch != "persistent":
 		return nil
+	case o.Train < 0 || o.Train > maxTrain:
+		return fmt.Errorf("--train %d: want 1 to %d round trips", o.Train, maxTrain)
 	case o.Variant == "ce":
 		return errors.New("--launch persistent: ce starts no kernel: use stream or graph")
 	case o.Timing == "host":
 		return errors.New("--launch persistent --timing host: a resident kernel takes the time itself: use --timing device")
+	case o.Train == 0:
+		o.Train = DefaultTrain
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func TestOptions(t *testing.T) {
 		about string
 	}{
 		{about: "defaults"},
-		{o: sendrecv.Options{Variant: "tunnel"}, says: []string{"--variant tunnel", "auto, ws, stable, put, ll, ce"}},
+		{o: sendrecv.Options{Variant: "tunnel"}, says: []string{"--variant tunnel", "auto, ws, stable, put, ll, ll128, ce"}},
 		{o: sendrecv.Options{Copy: "dma"}, says: []string{"--copy dma", "ldst, bulk"}},
 		{o: sendrecv.Options{Launch: "often"}, says: []string{"--launch often", "stream, graph, persistent"}},
 		{o: sendrecv.Options{Timing: "sundial"}, says: []string{"--timing sundial", "device, host"}},
@@ -67,6 +67,12 @@ func TestOptions(t *testing.T) {
 		{o: sendrecv.Options{Variant: "put", CTAs: -1}, says: []string{"--ctas -1", "1 to 256"}},
 		{o: sendrecv.Options{Variant: "ll", CTAs: 32}},
 		{o: sendrecv.Options{Variant: "ll", CTAs: 33}, says: []string{"--ctas 33: ll takes 1 to 32"}},
+		{o: sendrecv.Options{Variant: "ll128", CTAs: 33}, says: []string{"--ctas 33: ll128 takes 1 to 32"}},
+		{o: sendrecv.Options{Variant: "ll128", Copy: "bulk"}, says: []string{"--copy bulk: ll128"}},
+		{o: sendrecv.Options{Launch: "persistent", Train: 512}},
+		{o: sendrecv.Options{Launch: "persistent", Train: 513}, says: []string{"--train 513", "1 to 512"}},
+		{o: sendrecv.Options{Launch: "persistent", Train: -1}, says: []string{"--train -1"}},
+		{o: sendrecv.Options{Train: 1}, says: []string{"--train 1", "add --launch persistent"}},
 		{o: sendrecv.Options{Variant: "stable", CTAs: 128}},
 		{o: sendrecv.Options{Variant: "stable", CTAs: 129}, says: []string{"--ctas 129: stable takes 1 to 128"}},
 		{o: sendrecv.Options{Variant: "ce", CTAs: 1}, says: []string{"ce starts no kernel"}},

@@ -58,7 +58,7 @@ type layout struct {
 const (
 	partAlign = 64 << 10
 	wordBytes = (C.sizeof_struct_sr_words + partAlign - 1) / partAlign * partAlign
-	lineBytes = C.SR_LL_SLOTS * C.SR_LL_CTAS * 2 * C.SR_LL_BYTES
+	lineBytes = C.SR_LINES
 )
 
 // lay divides the memory of a rank with so many partitions, whose inbox is of that many bytes.
@@ -67,7 +67,7 @@ func (o Options) lay(partitions int, inbox uint64) layout {
 	n := uint64(partitions)
 	l.Lines = l.Words + n*wordBytes
 	l.Staging = l.Lines
-	if o.Variant == "ws" || o.Variant == "ll" || o.Variant == "auto" {
+	if o.Variant == "ws" || o.Variant == "auto" || lineRoom(o.Variant) > 0 {
 		l.Staging += n * lineBytes
 	}
 	l.Inbox = l.Staging

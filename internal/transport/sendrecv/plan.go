@@ -40,6 +40,17 @@ type plan struct {
 	stride                     uint64
 }
 
+// lineRoom is how many bytes of a block's share go in lines of that variant; 0: it has none.
+func lineRoom(variant string) uint64 {
+	switch variant {
+	case "ll":
+		return llBytes
+	case "ll128":
+		return ll128Bytes
+	}
+	return 0
+}
+
 // String tells what moves the messages: "put bulk 16 CTAs".
 func (p plan) String() string {
 	if p.variant == "ce" {
@@ -56,7 +67,7 @@ func (p plan) String() string {
 	case p.ctas == 1:
 		unit = "CTA"
 	}
-	if p.variant == "ll" { // lines have a way of their own
+	if lineRoom(p.variant) > 0 { // lines have a way of their own
 		return fmt.Sprintf("%s %s %s", p.variant, count, unit)
 	}
 	if p.inLines {
@@ -85,12 +96,7 @@ func (p plan) share(size uint64, b int) uint64 {
 }
 
 // piece is how many bytes one launch moves at most; 0: any number.
-func (p plan) piece() uint64 {
-	if p.variant == "ll" {
-		return uint64(p.ctas) * llBytes
-	}
-	return 0
-}
+func (p plan) piece() uint64 { return uint64(p.ctas) * lineRoom(p.variant) }
 
 // cost is what a window takes: steps, which are what a rank tells the next one about, and fences, which are the stores
 // of kernels behind which a peer may read or write, by the sender and by the receiver.
@@ -114,7 +120,7 @@ func (p plan) cost(size uint64, window int) cost {
 	switch {
 	case p.variant == "put":
 		return cost{steps: all, sent: all, received: once} // a window is granted at once
-	case p.variant == "ll" || p.inLines:
+	case lineRoom(p.variant) > 0 || p.inLines:
 		return cost{steps: all, received: all}
 	}
 	return cost{steps: all, sent: all, received: all}
@@ -161,6 +167,7 @@ type shape struct {
 type limits struct {
 	ctas          int  // thread blocks that are sure to run at once
 	cpu           bool // threads of a CPU play warps
+	ll128         bool // lines of 128 bytes arrive whole
 	wsBulk        bool // there are bulk copies for ws …
 	putBulk       bool // … and for put
 	recordedWords bool // a graph may hold words that are written and waited for
@@ -182,15 +189,20 @@ func (o Options) plans(s shape, l limits) []plan {
 	if o.CTAs == 0 && o.Launch != "persistent" && (!s.graph || l.recordedWords) {
 		all = append(all, plan{variant: "ce"})
 	}
-	for _, p := range o.variantPlans("ll", s, l) {
-		if s.size <= min(largestLL, p.piece()) {
-			all = append(all, p)
+	for _, lines := range []string{"ll", "ll128"} {
+		if lines == "ll128" && !l.ll128 {
+			continue
+		}
+		for _, p := range o.variantPlans(lines, s, l) {
+			if s.size <= min(largestLL, p.piece()) {
+				all = append(all, p)
+			}
 		}
 	}
 	return append(all, o.variantPlans("put", s, l)...)
 }
 
-// largestLL is from where on lines are not tried: they carry twice the bytes.
+// largestLL is from where on lines are not tried: they carry more bytes, and are copied once more.
 const largestLL = 256 << 10
 
 func (o Options) variantPlans(variant string, s shape, l limits) []plan {
@@ -230,19 +242,20 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 // would have nothing to do.
 func (o Options) counts(size uint64, l limits) []int {
 	most := o.mostCTAs(l)
-	if o.Variant == "ll" && o.Launch == "persistent" { // a message is one piece
-		most = max(most, min(int(min(ceil(size, llBytes), maxLLCTAs)), l.ctas))
+	lines := lineRoom(o.Variant)
+	if lines > 0 && o.Launch == "persistent" { // a message is one piece
+		most = max(most, min(int(min(ceil(size, lines), maxLLCTAs)), l.ctas))
 	}
 	if o.CTAs > 0 {
-		return []int{min(o.CTAs, most)} // less only for auto's ll
+		return []int{min(o.CTAs, most)} // less only for auto's lines
 	}
 	useful := max(int(min(ceil(size, grain), uint64(most))), 1)
 	tried := []int{4, 8, 16, 32, most}
-	if size <= tileBytes || o.Variant == "ll" || l.cpu {
+	if size <= tileBytes || lines > 0 || l.cpu {
 		tried = append(tried, 1, 2)
 	}
-	if o.Variant == "ll" {
-		return llCounts(size, tried, useful)
+	if lines > 0 {
+		return lineCounts(size, lines, tried, useful)
 	}
 	for i := range tried {
 		tried[i] = min(tried[i], useful)
@@ -253,10 +266,11 @@ func (o Options) counts(size uint64, l limits) []int {
 
 // fewest is how many blocks a resident kernel needs for a message.
 func (o Options) fewest(size uint64) int {
-	if o.Variant != "ll" {
+	lines := lineRoom(o.Variant)
+	if lines == 0 {
 		return 1
 	}
-	return int(min(max(ceil(size, llBytes), 1), maxLLCTAs))
+	return int(min(max(ceil(size, lines), 1), maxLLCTAs))
 }
 
 // mostCTAs is how many blocks may send, of a variant that is not auto.
@@ -280,12 +294,13 @@ func (o Options) mostCTAs(l limits) int {
 // cpuCTAs is how many blocks are tried where threads of a CPU play them.
 const cpuCTAs = 2
 
-// llCounts are those of tried that carry a message in one piece, the four smallest of them; where none does, the most.
-func llCounts(size uint64, tried []int, useful int) []int {
+// lineCounts are those of tried that carry a message in one piece, the four smallest of them; where none does, the most.
+// A block has lines for so many bytes.
+func lineCounts(size, lines uint64, tried []int, useful int) []int {
 	var out []int
 	for _, n := range tried {
 		n = min(n, useful)
-		if uint64(n)*llBytes >= size {
+		if uint64(n)*lines >= size {
 			out = append(out, n)
 		}
 	}

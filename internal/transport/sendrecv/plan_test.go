@@ -1,11 +1,13 @@
 package sendrecv
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
@@ -69,6 +71,7 @@ func TestCost(t *testing.T) {
 		{plan{variant: "put", ctas: 8}, 0, 5, cost{}},
 		{plan{variant: "ll", ctas: 2}, 1 << 10, 4, cost{8, 0, 8}},
 		{plan{variant: "ll", ctas: 2}, 64<<10 + 1, 1, cost{2*2 + 1, 0, 2*2 + 1}}, // three launches
+		{plan{variant: "ll128", ctas: 2}, 60<<10 + 1, 1, cost{2 + 1, 0, 2 + 1}},  // two
 		{plan{variant: "ws", ctas: 4, inLines: true}, 64 << 10, 3, cost{12, 0, 12}},
 		{plan{variant: "ws", ctas: 4, inLines: true}, 513, 1, cost{2, 0, 2}},
 		{plan{variant: "ws", ctas: 4, inLines: true}, 0, 3, cost{}},
@@ -109,6 +112,8 @@ func names(plans []plan) string {
 
 func TestCandidates(t *testing.T) {
 	h100 := limits{ctas: 132, wsBulk: true, putBulk: true, recordedWords: true}
+	nvlink := h100
+	nvlink.ll128 = true
 	old := limits{ctas: 80}
 	cpu := limits{ctas: 64, cpu: true}
 	none, few := uint64(0), uint64(1000)
@@ -166,7 +171,13 @@ func TestCandidates(t *testing.T) {
 		{Options{Variant: "ws", CTAs: 4, Lines: &none, Copy: "ldst"}, shape{}, h100, "ws ldst 4 CTAs"},
 		{Options{Variant: "ws"}, shape{size: 64 << 10}, cpu, "ws ldst 1 CTA, ws ldst 2 CTAs"}, // no room in so few
 		// A resident kernel carries a message of ll in one piece.
+		// Lines of 128 bytes where they arrive whole.
+		{Options{CTAs: 4}, shape{size: 64 << 10, aligned: true}, nvlink, "ll 4 CTAs, ll128 4 CTAs, put ldst 4 CTAs, put bulk 4 CTAs"},
+		{Options{CTAs: 4}, shape{size: 65 << 10}, nvlink, "ll128 4 CTAs, put ldst 4 CTAs"},
+		{Options{CTAs: 32}, shape{size: 256<<10 + 1}, nvlink, "put ldst 32 CTAs"},
 		{Options{Variant: "ll", Launch: "persistent"}, shape{size: 64 << 10}, cpu, "ll 4 CTAs"},
+		{Options{Variant: "ll128", Launch: "persistent"}, shape{size: 64 << 10}, cpu, "ll128 3 CTAs"},
+		{Options{Variant: "ll128"}, shape{size: 60 << 10}, cpu, "ll128 2 CTAs"},
 		{Options{Variant: "ll", Launch: "persistent"}, shape{size: 512 << 10}, cpu, "ll 32 CTAs"},
 		{Options{Variant: "ll", Launch: "persistent"}, shape{size: 8}, cpu, "ll 1 CTA"},
 		{Options{Variant: "ll"}, shape{size: 64 << 10}, cpu, "ll 2 CTAs"},
@@ -200,10 +211,30 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// severed is a device whose lines do not arrive whole.
+type severed struct{ gpu.Device }
+
+func (severed) StoresLines(gpu.Info) error { return fmt.Errorf("no NVLink: %w", gpu.ErrUnsupported) }
+func (severed) Info() gpu.Info             { return gpu.Info{} }
+
+func TestWholeLines(t *testing.T) {
+	for _, variant := range Variants {
+		ep := &endpoint{o: Options{Variant: variant}, env: transport.Env{Device: severed{}, Devices: make([]gpu.Info, 2)}, near: neighboursOf(0, 2)}
+		ep.limits.ll128 = true
+		err := ep.findLines()
+		if ep.limits.ll128 {
+			t.Errorf("%s: would send lines of 128 bytes", variant)
+		}
+		if refused := errors.Is(err, gpu.ErrUnsupported) && strings.Contains(err.Error(), "no NVLink") && strings.Contains(err.Error(), "use --variant ll"); refused != (variant == "ll128") {
+			t.Errorf("%s: %v", variant, err)
+		}
+	}
+}
+
 // A block has as many warps as do something for its share.
 func TestWarps(t *testing.T) {
 	ws, lines, stable := plan{variant: "ws"}, plan{variant: "ws", inLines: true}, plan{variant: "stable"}
-	ll, put := plan{variant: "ll"}, plan{variant: "put"}
+	ll, ll128, put := plan{variant: "ll"}, plan{variant: "ll128"}, plan{variant: "put"}
 	for _, c := range []struct {
 		p                plan
 		share            uint64
@@ -222,8 +253,12 @@ func TestWarps(t *testing.T) {
 		{lines, 257, false, 2, 2},
 		{lines, 16 << 10, false, 8, 8},
 		{ll, 512, false, 1, 1}, // both roles' warps send, and then receive
-		{ll, 513, false, 2, 2},
+		{ll, 8, false, 1, 0},
+		{ll, 513, false, 2, 1},
 		{ll, 16 << 10, false, 8, 8},
+		{ll128, 480, false, 1, 0},
+		{ll128, 4 << 10, false, 5, 4},
+		{ll128, 30 << 10, false, 8, 8},
 		{put, 0, false, 4, 1},
 		{put, 8 << 10, false, 4, 1},
 		{put, 8<<10 + 1, false, 8, 1},
@@ -306,7 +341,7 @@ func FuzzCandidates(f *testing.F) {
 			if p.inLines && (p.variant != "ws" || s.size > lines) {
 				t.Errorf("%+v: %s of %d bytes", o, p, s.size)
 			}
-			if o.CTAs != 0 && p.ctas != o.CTAs && p.variant != "ll" {
+			if o.CTAs != 0 && p.ctas != o.CTAs && lineRoom(p.variant) == 0 {
 				t.Errorf("%+v: %s", o, p)
 			}
 		}
@@ -341,11 +376,16 @@ func possible(t *testing.T, p plan, size uint64, l limits) {
 	if p.inLines && (p.bulk || p.ctas > maxLLCTAs || p.share(size, 0) > llBytes) {
 		t.Errorf("%s: a share of %d bytes in lines", what, p.share(size, 0))
 	}
-	if s, r := p.senderWarps, p.receiverWarps; !powerOfTwo(s, mostPutWarps) || !powerOfTwo(r, mostWarps) || s != r && p.variant != "put" {
+	s, r := p.senderWarps, p.receiverWarps
+	if lines := lineRoom(p.variant); lines > 0 {
+		if p.ctas > maxLLCTAs || p.share(min(size, p.piece()), 0) > lines {
+			t.Errorf("%s: a share of %d bytes", what, p.share(size, 0))
+		}
+		if s < 1 || s > mostWarps || r < 0 || r > s {
+			t.Errorf("%s: (%d,%d) warps", what, s, r)
+		}
+	} else if !powerOfTwo(s, mostPutWarps) || !powerOfTwo(r, mostWarps) || s != r && p.variant != "put" {
 		t.Errorf("%s: (%d,%d) warps", what, s, r)
-	}
-	if p.variant == "ll" && (p.ctas > maxLLCTAs || p.share(min(size, p.piece()), 0) > llBytes) {
-		t.Errorf("%s: a share of %d bytes", what, p.share(size, 0))
 	}
 }
 
@@ -357,7 +397,7 @@ func TestLayout(t *testing.T) {
 			l := o.lay(partitions, 12345)
 			n := uint64(partitions)
 			lines, stages := n*lineBytes, n*staging
-			if variant != "ws" && variant != "ll" && variant != "auto" {
+			if variant != "ws" && variant != "auto" && lineRoom(variant) == 0 {
 				lines = 0
 			}
 			if !o.staged() {

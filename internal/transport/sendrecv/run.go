@@ -65,20 +65,20 @@ func (ep *endpoint) accepts(b transport.Batch, samples []int64) error {
 		return fmt.Errorf("pingpong of a persistent stable kernel: its blocks that answer do not know those that receive: use --launch stream, or --variant ws: %w", abi.ErrInvalid)
 	case b.Warmup+b.Iters > mostIterations:
 		return fmt.Errorf("%d iterations, at most %d: %w", b.Warmup+b.Iters, mostIterations, abi.ErrInvalid)
-	case ep.o.Launch == "persistent" && ep.o.Variant == "ll" && b.Size > ep.o.largestResidentLL(ep.limits):
-		return fmt.Errorf("ll: a persistent kernel carries messages of at most %d bytes in so many CTAs, not %d: use more --ctas, or --variant put: %w",
-			ep.o.largestResidentLL(ep.limits), b.Size, abi.ErrInvalid)
+	case ep.o.Launch == "persistent" && lineRoom(ep.o.Variant) > 0 && b.Size > ep.o.largestResident(ep.limits):
+		return fmt.Errorf("%s: a persistent kernel carries messages of at most %d bytes in so many CTAs, not %d: use more --ctas, or --variant put: %w",
+			ep.o.Variant, ep.o.largestResident(ep.limits), b.Size, abi.ErrInvalid)
 	}
 	return nil
 }
 
-// largestResidentLL is what ll carries in one piece.
-func (o Options) largestResidentLL(l limits) uint64 {
+// largestResident is what a variant of lines carries in one piece.
+func (o Options) largestResident(l limits) uint64 {
 	ctas := o.CTAs
 	if ctas == 0 {
 		ctas = min(l.ctas, maxLLCTAs)
 	}
-	return plan{variant: "ll", ctas: ctas}.piece()
+	return plan{variant: o.Variant, ctas: ctas}.piece()
 }
 
 // region is the bytes of the source, and of the inbox.
@@ -110,7 +110,8 @@ func (ep *endpoint) makeSamples(b transport.Batch) error {
 }
 
 var variants = map[string]C.uint32_t{
-	"ws": C.SENDRECV_WS, "stable": C.SENDRECV_STABLE, "put": C.SENDRECV_PUT, "ll": C.SENDRECV_LL, "ce": C.SENDRECV_CE,
+	"ws": C.SENDRECV_WS, "stable": C.SENDRECV_STABLE, "put": C.SENDRECV_PUT, "ll": C.SENDRECV_LL, "ll128": C.SENDRECV_LL128,
+	"ce": C.SENDRECV_CE,
 }
 
 func (ep *endpoint) run(b transport.Batch, p plan, samples []int64, trial bool) (transport.Result, error) {
@@ -125,10 +126,20 @@ func (ep *endpoint) run(b transport.Batch, p plan, samples []int64, trial bool) 
 		stages: C.uint32_t(p.stages), stride: C.uint64_t(p.stride), piece: C.uint64_t(p.piece()),
 		in_lines: flag[p.inLines], overlap: flag[ep.o.Overlap == "on" && ep.o.Launch != "persistent"],
 		resident: flag[ep.o.Launch == "persistent"], host_timed: flag[ep.o.Timing == "host"], trial: flag[trial],
+		train: C.uint32_t(ep.train(b, p)),
 	}
 	C.p2p_sendrecv_run(ep.end, (*C.struct_p2p_batch)(call.Batch()), &c, (*C.int64_t)(unsafe.SliceData(samples)),
 		(*C.struct_p2p_result)(call.Result()), (*C.struct_p2p_error)(call.Error()))
 	return call.Outcome("sendrecv " + p.String())
+}
+
+// train is how many round trips follow each other. Of several blocks each would go on by itself.
+func (ep *endpoint) train(b transport.Batch, p plan) int {
+	if ep.o.Launch != "persistent" || b.Op != transport.OpPingPong || p.blocks() > 1 {
+		return 1
+	}
+	room := (ep.region() - b.Offset) / max(b.Stride(), 1)
+	return int(min(max(room, 1), uint64(ep.o.Train)))
 }
 
 // count adds what the batch took of this rank.

@@ -7,9 +7,12 @@ int p2p_sendrecv_bind(struct sendrecv_end *end, struct p2p_error *e) {
 
 /* ---- payload ---------------------------------------------------------------------------------------------------- */
 
-/* Before iteration i. Not timed. */
-static int fill(struct run *x, uint32_t i) {
-	const uint8_t *source = x->end->at.src;
+/* The windows of a train lie one behind the other, the first one where that of any other iteration does. */
+static uint64_t place(const struct run *x, uint32_t t) { return t * x->l.b->stride * x->l.b->window; }
+
+/* Before iteration i, which is number t of its train. Not timed. */
+static int fill(struct run *x, uint32_t i, uint32_t t) {
+	const uint8_t *source = x->end->at.src + place(x, t);
 	if (!x->sends || x->p->trial)
 		return P2P_OK;
 	int rc = p2p_loop_fill(&x->l, x->end->engine, (uint8_t *)(uintptr_t)source, x->end->rank, i);
@@ -17,21 +20,22 @@ static int fill(struct run *x, uint32_t i) {
 }
 
 /* After it. Not timed. */
-static int verify(struct run *x, uint32_t i) {
+static int verify(struct run *x, uint32_t i, uint32_t t) {
 	if (!x->receives || x->p->trial)
 		return P2P_OK;
-	return p2p_loop_verify(&x->l, x->end->engine, x->end->at.dst, x->end->previous, i);
+	return p2p_loop_verify(&x->l, x->end->engine, x->end->at.dst + place(x, t), x->end->previous, i);
 }
 
 static int prepare(struct run *x) {
 	struct sendrecv_end *end = x->end;
 	int rc = P2P_OK;
-	if (x->p->trial)
-		return P2P_OK;
-	if (x->receives)
-		rc = p2p_loop_poison(&x->l, end->engine, end->at.dst);
-	if (!rc && x->sends)
-		rc = p2p_loop_fill_first(&x->l, end->engine, (uint8_t *)(uintptr_t)end->at.src, end->rank);
+	for (uint32_t t = 0; !rc && !x->p->trial && t < x->p->train; t++) {
+		if (x->receives)
+			rc = p2p_loop_poison(&x->l, end->engine, end->at.dst + place(x, t));
+		if (!rc && x->sends)
+			rc = p2p_loop_fill_first(&x->l, end->engine, (uint8_t *)(uintptr_t)end->at.src + place(x, t),
+						 end->rank);
+	}
 	return rc;
 }
 
@@ -92,13 +96,13 @@ static int launched(struct run *x) {
 	int rc = record(x);
 	for (uint32_t i = 0, n = p2p_loop_length(&x->l); !rc && i < n; i++) {
 		p2p_loop_at(&x->l, i);
-		if ((rc = fill(x, i)))
+		if ((rc = fill(x, i, 0)))
 			return rc;
 		rc = x->p->host_timed ? by_host(x, i) : by_device(x, i);
 		if (rc || (rc = sendrecv_gave_up(x)))
 			return rc;
 		x->under_way = 0;
-		rc = verify(x, i);
+		rc = verify(x, i, 0);
 	}
 	return rc;
 }
@@ -120,32 +124,43 @@ static int await_done(struct run *x, uint64_t want) {
 	return P2P_OK;
 }
 
-/* One iteration of a kernel that is there already. The kernel itself takes the time. */
-static int serve(struct run *x, uint32_t i) {
+/* A train of `train` windows, by a kernel that is there already and takes the time itself. */
+static int serve(struct run *x, uint32_t train) {
 	struct sendrecv_end *end = x->end;
-	const uint64_t number = end->iterations + i + 1;
-	int rc;
-	if ((rc = fill(x, i)) || (rc = meet(x)))
+	const uint32_t first = x->served;
+	int rc = P2P_OK;
+	p2p_loop_at(&x->l, first);
+	for (uint32_t t = 0; !rc && t < train; t++)
+		rc = fill(x, first + t, t);
+	if (rc || (rc = meet(x)))
 		return rc;
-	__atomic_store_n(&end->at.state->doorbell, number, __ATOMIC_RELEASE);
-	if ((rc = await_done(x, number)))
+	__atomic_store_n(&end->at.state->doorbell, ++end->iterations, __ATOMIC_RELEASE);
+	if ((rc = await_done(x, end->iterations)))
 		return rc;
-	if (times(x))
+	x->served += train;
+	for (uint32_t t = 0; times(x) && t < train; t++) {
+		const uint32_t i = first + t;
 		p2p_loop_take_ns(&x->l, i, (int64_t)__atomic_load_n(&end->at.samples[i], __ATOMIC_RELAXED));
-	return verify(x, i);
+	}
+	for (uint32_t t = 0; !rc && t < train; t++)
+		rc = verify(x, first + t, t);
+	return rc;
+}
+
+/* So many trains, by one kernel. */
+static int reside(struct run *x, uint32_t trains, uint32_t train) {
+	int rc = trains ? sendrecv_start_resident(x, trains, train) : P2P_OK;
+	for (uint32_t i = 0; !rc && i < trains; i++)
+		rc = serve(x, train);
+	if (rc || !trains || (rc = wait_queue(x)))
+		return rc;
+	return sendrecv_gave_up(x);
 }
 
 static int resident(struct run *x) {
-	const uint32_t n = p2p_loop_length(&x->l);
-	int rc = sendrecv_start_resident(x);
-	for (uint32_t i = 0; !rc && i < n; i++) {
-		p2p_loop_at(&x->l, i);
-		rc = serve(x, i);
-	}
-	if (rc || (rc = wait_queue(x)))
-		return rc;
-	x->end->iterations += n;
-	return sendrecv_gave_up(x);
+	const uint32_t n = p2p_loop_length(&x->l), train = x->p->train, rest = n % train;
+	int rc = reside(x, n / train, train);
+	return rc ? rc : reside(x, rest ? 1 : 0, rest);
 }
 
 /* ---- batches ---------------------------------------------------------------------------------------------------- */

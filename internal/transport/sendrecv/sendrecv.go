@@ -8,8 +8,9 @@
 //	stable  the same; even blocks send and odd ones receive
 //	put     into the inbox itself, which the receiver has granted: nothing is staged
 //	ll      in lines of 8 bytes that carry their own flags, for small messages
+//	ll128   the same by lines of 120 bytes, which eight threads store at once and NVLink keeps whole
 //	ce      no kernel: the copy engine writes, and the queues of both ranks write words and wait for them
-//	auto    ll, put or ce, with so many blocks, and by such copies, as were fastest when the batch's shape was new
+//	auto    ll, ll128, put or ce, with so many blocks, and by such copies, as were fastest when the batch's shape was new
 //
 // A step of ws. Block b talks to block b only; a word lies in the memory of the rank that waits for it:
 //
@@ -35,6 +36,8 @@
 //
 // A window is launched kernel by kernel, or recorded once and launched as a graph; or one kernel is resident for the
 // whole batch: then the host rings a doorbell, the kernels of all ranks begin together, and the kernel takes the time.
+// Its round trips follow each other in trains: the next message leaves when the answer has come, without a word to a host
+// in between, and each round trip is a sample.
 //
 // Nothing has a name in a file system. Whatever fails, the kernels are told to stop waiting, and an end that failed runs
 // no other batch.
@@ -56,10 +59,14 @@ import (
 // Limits of the protocol.
 const (
 	maxCTAs   = C.SR_CTAS
+	maxTrain  = C.SR_TRAIN
 	maxLLCTAs = C.SR_LL_CTAS
-	grain     = C.SR_GRAIN    // bytes that a block's share of a message is a multiple of
-	staging   = C.SR_STAGING  // bytes
-	llBytes   = C.SR_LL_BYTES // of a block's share
+	grain     = C.SR_GRAIN   // bytes that a block's share of a message is a multiple of
+	staging   = C.SR_STAGING // bytes
+
+	// Of a block's share in lines.
+	llBytes    = C.SR_LL_BYTES
+	ll128Bytes = C.SR_LL128_BYTES
 )
 
 // hostKind is the kind of device whose kernels are played by threads of the CPU.

@@ -12,10 +12,10 @@
 #include "zz_loop.h"
 #include "zz_sendrecv.h"
 
-enum { SENDRECV_WS = 0, SENDRECV_STABLE = 1, SENDRECV_PUT = 2, SENDRECV_LL = 3, SENDRECV_CE = 4 };
+enum { SENDRECV_WS = 0, SENDRECV_STABLE = 1, SENDRECV_PUT = 2, SENDRECV_LL = 3, SENDRECV_LL128 = 4, SENDRECV_CE = 5 };
 
 /* The kernels; those of the variants that copy in bulk follow the others. */
-enum { SENDRECV_WS_BULK = 4, SENDRECV_PUT_BULK = 5, SENDRECV_KERNELS = 6 };
+enum { SENDRECV_WS_BULK = 5, SENDRECV_PUT_BULK = 6, SENDRECV_KERNELS = 7 };
 
 /* How a batch is run. */
 struct sendrecv_plan {
@@ -31,7 +31,7 @@ struct sendrecv_plan {
 	uint32_t trial;    /* 1: payloads are of no interest */
 	uint32_t in_lines; /* ws: 1: messages go in lines */
 	uint32_t overlap;  /* 1: a launch may overlap the end of the one before */
-	uint32_t pad;
+	uint32_t train; /* resident ping-pong: round trips that follow each other before the ranks meet again; else 1 */
 };
 
 /* One direction of what two neighbours have to say to each other outside of batches. */

@@ -155,6 +155,7 @@ func TestHost(t *testing.T) {
 		"put":             {Variant: "put", CTAs: 2, SenderWarps: 2},
 		"put, persistent": {Variant: "put", CTAs: 2, Launch: "persistent"},
 		"ll":              {Variant: "ll", CTAs: 2},
+		"ll128":           {Variant: "ll128", CTAs: 2},
 		"ce":              {Variant: "ce"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,8 +3,13 @@
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
 static const char *const names[SENDRECV_KERNELS] = {
-	[SENDRECV_WS] = SR_KERNEL_WS, [SENDRECV_STABLE] = SR_KERNEL_STABLE,   [SENDRECV_PUT] = SR_KERNEL_PUT,
-	[SENDRECV_LL] = SR_KERNEL_LL, [SENDRECV_WS_BULK] = SR_KERNEL_WS_BULK, [SENDRECV_PUT_BULK] = SR_KERNEL_PUT_BULK,
+	[SENDRECV_WS] = SR_KERNEL_WS,
+	[SENDRECV_STABLE] = SR_KERNEL_STABLE,
+	[SENDRECV_PUT] = SR_KERNEL_PUT,
+	[SENDRECV_LL] = SR_KERNEL_LL,
+	[SENDRECV_LL128] = SR_KERNEL_LL128,
+	[SENDRECV_WS_BULK] = SR_KERNEL_WS_BULK,
+	[SENDRECV_PUT_BULK] = SR_KERNEL_PUT_BULK,
 };
 
 const char *sendrecv_name(const struct sendrecv_plan *p) {
@@ -97,7 +102,7 @@ static int post_kernels(struct run *x) {
 	return P2P_OK;
 }
 
-int sendrecv_start_resident(struct run *x) {
+int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train) {
 	const struct p2p_batch *b = x->l.b;
 	struct sr_args a = common(x);
 	at_offset(&a, b->offset);
@@ -105,9 +110,10 @@ int sendrecv_start_resident(struct run *x) {
 	a.roles = roles_of(x);
 	if (b->op == P2P_OP_PINGPONG)
 		a.order = x->end->rank == 0 ? SR_SEND_FIRST : SR_RECEIVE_FIRST;
-	a.grant = a.window = b->window;
+	a.grant = a.window = b->window * train;
 	a.spacing = b->stride;
-	a.iters = p2p_loop_length(&x->l);
+	a.iters = iters;
+	a.samples += x->served;
 	a.first = x->end->iterations;
 	a.begins = 1;
 	return start(x, &a);

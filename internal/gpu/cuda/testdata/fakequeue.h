@@ -17,7 +17,8 @@
 enum { MAX_LAUNCHES = 4096, SHARED_OF_ALL = 48 << 10, SHARED_MOST = 227 << 10 };
 
 static const char *const sendrecv_kernels[] = {SR_KERNEL_WS,  SR_KERNEL_WS_BULK,  SR_KERNEL_STABLE,
-					       SR_KERNEL_PUT, SR_KERNEL_PUT_BULK, SR_KERNEL_LL};
+					       SR_KERNEL_PUT, SR_KERNEL_PUT_BULK, SR_KERNEL_LL,
+					       SR_KERNEL_LL128};
 #define SENDRECV_KERNELS (sizeof sendrecv_kernels / sizeof *sendrecv_kernels)
 
 /* By handle: other kernels come first. */

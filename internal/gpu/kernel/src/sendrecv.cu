@@ -65,33 +65,131 @@ KERNEL_ALONE(512) p2p_sr_stable(const sr_args args) {
 	run(&a, Stable());
 }
 
-// All threads send and receive. Sending waits for nobody, as a rule.
-struct Lines {
+// All threads send and receive. Sending waits for nobody, as a rule, and what is sent next is read while the wait for
+// what comes lasts.
+template <int form> struct Lines {
 	static constexpr bool divided = false;
 	sr_share share; // of a message, the same for all
 	MEMBER u32 pair() const { return block(); }
 	MEMBER bool sender(const sr_args *) const { return thread() == 0; }
 	MEMBER bool receiver(const sr_args *) const { return thread() == 0; }
-	MEMBER bool message(const sr_args *a, sr_count *c, u32 roles) const {
+
+	MEMBER sr_line prepare(const sr_args *a, const sr_group *g, const sr_count *c, u32 ahead) const {
+		return sr_prepare_ll(a, g, c, block(), &share, ahead, form);
+	}
+	MEMBER bool send(const sr_args *a, sr_group *g, sr_count *c, const sr_line *l) const {
+		return sr_send_ll(a, g, c, block(), &share, l, form);
+	}
+	// What is sent behind a receive needs not wait.
+	MEMBER void reply(const sr_args *a, sr_group *g, sr_count *c, const sr_line *l) const {
+		sr_send_ll(a, g, c, block(), &share, l, form | SR_ANSWER);
+	}
+	MEMBER bool receive(const sr_args *a, sr_group *g, sr_count *c) const {
+		return sr_receive_ll(a, g, c, block(), &share, form);
+	}
+	MEMBER void release(const sr_args *a, const sr_group *g, sr_count *c) const {
+		sr_release_ll(a, g, c, block(), &share, form);
+	}
+
+	// Round trips of single messages. What is sent next is read while the wait for what comes lasts.
+	MEMBER bool answer(const sr_args *a, u32 messages, sr_count *c) const {
 		sr_group g = {thread(), threads(), 1};
-		const bool sends = roles & SR_SEND, receives = roles & SR_RECEIVE,
-			   answers = a->order == SR_RECEIVE_FIRST;
-		sr_line first = {};
-		if (sends)
-			first = sr_prepare_ll(a, &g, c, block(), &share);
-		if (answers && receives && !sr_receive_ll(a, &g, c, block(), &share))
+		sr_line next = prepare(a, &g, c, 0);
+#pragma unroll 1
+		while (receive(a, &g, c)) {
+			reply(a, &g, c, &next);
+			release(a, &g, c);
+			if (--messages == 0)
+				return true;
+			next = prepare(a, &g, c, 1);
+			c->offset += a->spacing;
+		}
+		return false;
+	}
+
+	// The sample of a round trip ends when the next message has left: to look at the clock takes longer than to
+	// post it.
+	MEMBER bool ask(const sr_args *a, u32 messages, sr_count *c, Iteration *it) const {
+		sr_group g = {thread(), threads(), 1};
+		sr_line next = prepare(a, &g, c, 0);
+		if (!send(a, &g, c, &next))
 			return false;
-		if (sends && !sr_send_ll(a, &g, c, block(), &share, &first))
-			return false;
-		if (!answers && receives && !sr_receive_ll(a, &g, c, block(), &share))
-			return false;
-		if (receives)
-			sr_release_ll(a, &g, c, block(), &share);
+#pragma unroll 1
+		for (;;) {
+			if (--messages)
+				next = prepare(a, &g, c, 1);
+			if (!receive(a, &g, c))
+				return false;
+			if (messages == 0)
+				break;
+			reply(a, &g, c, &next);
+			if (rank() == 0)
+				sample(it, now());
+			release(a, &g, c);
+			c->offset += a->spacing;
+		}
+		release(a, &g, c);
 		return true;
+	}
+
+	// Messages of any kind, in any order.
+	MEMBER bool any(const sr_args *a, u32 messages, sr_count *c, Iteration *it) const {
+		sr_group g = {thread(), threads(), 1};
+#pragma unroll 1
+		while (messages) {
+#pragma unroll 1
+			for (u32 phase = 0; phase < 2; phase++) {
+				const bool sends = (a->order == SR_RECEIVE_FIRST) == (phase == 1);
+				if (sends && (a->roles & SR_SEND)) {
+					const sr_line l = prepare(a, &g, c, 0);
+					if (!send(a, &g, c, &l))
+						return false;
+				}
+				if (!sends && (a->roles & SR_RECEIVE) && !receive(a, &g, c))
+					return false;
+			}
+			if (a->roles & SR_RECEIVE)
+				release(a, &g, c);
+			c->offset += a->spacing;
+			if (--messages && a->order != SR_TOGETHER && rank() == 0)
+				sample(it, now());
+		}
+		return true;
+	}
+
+	MEMBER bool window(const sr_args *a, const Shape *n, sr_count *c, Iteration *it) const {
+		const bool trips = (form & SR_SINGLE) && a->roles == (SR_SEND | SR_RECEIVE) && a->order != SR_TOGETHER;
+		bool ok;
+		if (!trips)
+			ok = any(a, n->window, c, it);
+		else if (a->order == SR_SEND_FIRST)
+			ok = ask(a, n->window, c, it);
+		else
+			ok = answer(a, n->window, c);
+		c->offset = 0;
+		return ok;
 	}
 };
 
+template <int form> DEVICE void run_lines(const sr_args *a) {
+	const sr_group g = {thread(), threads(), 1};
+	const sr_share share = sr_share_of(a->bytes, block(), blocks());
+	switch (sr_form(a, &g, &share, form)) {
+	case SR_ALIGNED | SR_SINGLE:
+		return run(a, Lines < form | SR_ALIGNED | SR_SINGLE > {share});
+	case SR_ALIGNED:
+		return run(a, Lines < form | SR_ALIGNED > {share});
+	default:
+		return run(a, Lines<form>{share});
+	}
+}
+
 KERNEL_ALONE(512) p2p_sr_ll(const sr_args args) {
 	const sr_args a = args;
-	run(&a, Lines{sr_share_of(a.bytes, block(), blocks())});
+	run_lines<0>(&a);
+}
+
+KERNEL_ALONE(512) p2p_sr_ll128(const sr_args args) {
+	const sr_args a = args;
+	run_lines<SR_WIDE>(&a);
 }

@@ -106,6 +106,21 @@ DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
 		move_bytes(t, dst, src, 0, n);
 }
 
+// Lines are waited for by whole warps: one whose threads part and meet again costs more than what it saves.
+constexpr u32 SR_WARP_THREADS = 32, SR_LANES = 8, SR_WORDS = 2, SR_AHEAD = 2;
+
+DEVICE bool warp_all(bool yes) {
+	u32 all;
+	asm volatile("{\n\t.reg .pred p, q;\n\t"
+		     "setp.ne.u32 p, %1, 0;\n\t"
+		     "vote.sync.all.pred q, p, 0xffffffff;\n\t"
+		     "selp.u32 %0, 1, 0, q;\n\t}"
+		     : "=r"(all)
+		     : "r"((u32)yes)
+		     : "memory");
+	return all;
+}
+
 // Each half of a line comes whole and carries the flag: so no order between them is needed.
 DEVICE void sr_put_line(u8 *line, u64 data, u32 flag) {
 	asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(global(line)), "r"((u32)data), "r"(flag),
@@ -113,27 +128,88 @@ DEVICE void sr_put_line(u8 *line, u64 data, u32 flag) {
 		     : "memory");
 }
 
-DEVICE int sr_get_line(const sr_args *a, u32 block, const u8 *line, u32 flag, u64 *data) {
-	u64 since = 0;
-	u32 low, first = 0, high, second;
-#pragma unroll 1
-	for (;;) {
-#pragma unroll 1
-		for (u32 look = 0; look < looks; look++) {
-			asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-				     : "=r"(low), "=r"(first), "=r"(high), "=r"(second)
-				     : "l"(global(line))
-				     : "memory");
-			if (first == flag && second == flag) {
-				*data = low | (u64)high << 32;
-				return 1;
-			}
-		}
-		if (lost(a, &since)) {
-			give_up(a, SR_RECEIVE, block, flag, first);
-			return 0;
-		}
+// 8 neighbouring threads store an aligned line of 128 bytes by one instruction. NVLink carries it as one write.
+DEVICE void sr_put_part(u8 *line, const u64 *data) {
+	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(global(line)), "l"(data[0]), "l"(data[1])
+		     : "memory");
+}
+
+// What a look at a thread's part of a line found.
+struct Narrow {
+	u32 low, one, high, two;
+	MEMBER void look(const u8 *line) {
+		asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+			     : "=r"(low), "=r"(one), "=r"(high), "=r"(two)
+			     : "l"(global(line))
+			     : "memory");
 	}
+	MEMBER bool came(u64 flag) const { return one == (u32)flag && two == (u32)flag; }
+	MEMBER u64 flag() const { return one; }
+	MEMBER void words(u64 *data) const { data[0] = low | (u64)high << 32; }
+};
+
+struct Wide {
+	u64 first, second;
+	MEMBER void look(const u8 *line) {
+		asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+			     : "=l"(first), "=l"(second)
+			     : "l"(global(line))
+			     : "memory");
+	}
+	MEMBER bool came(u64 flag) const { return thread() % SR_LANES != SR_LANES - 1 || second == flag; }
+	MEMBER u64 flag() const { return second; }
+	MEMBER void words(u64 *data) const {
+		data[0] = first;
+		data[1] = second;
+	}
+};
+
+// Looks until n lines of each of the warp's threads have come. What is in `l` then was read line by line by one
+// instruction of the warp.
+template <u32 n, class L> DEVICE bool await_lines(const sr_args *a, u32 block, const u8 *const *line, u64 flag, L *l) {
+	u64 since = 0;
+	bool came;
+#pragma unroll 1
+	for (u32 left = looks;;) {
+#pragma unroll
+		for (u32 k = 0; k < n; k++)
+			l[k].look(line[k]);
+		came = true;
+#pragma unroll
+		for (u32 k = 0; k < n; k++)
+			came = came && l[k].came(flag);
+		if (warp_all(came))
+			return true;
+		if (--left)
+			continue;
+		if (!warp_all(!lost(a, &since)))
+			break;
+		left = looks;
+	}
+	if (!came)
+		give_up(a, SR_RECEIVE, block, flag, l[0].flag());
+	return false;
+}
+
+template <u32 n, class L>
+DEVICE bool get_lines(const sr_args *a, u32 block, const u8 *const *line, u64 flag, u64 (*data)[SR_WORDS]) {
+	L l[n];
+	if (!await_lines<n>(a, block, line, flag, l))
+		return false;
+#pragma unroll
+	for (u32 k = 0; k < n; k++)
+		l[k].words(data[k]);
+	return true;
+}
+
+DEVICE int sr_get_line(const sr_args *a, u32 block, const u8 *const *line, u32 n, u32 flag, u64 (*data)[SR_WORDS]) {
+	return n == 1 ? get_lines<1, Narrow>(a, block, line, flag, data)
+		      : get_lines<SR_AHEAD, Narrow>(a, block, line, flag, data);
+}
+
+DEVICE int sr_get_part(const sr_args *a, u32 block, const u8 *const *line, u32 n, u64 flag, u64 (*data)[SR_WORDS]) {
+	return n == 1 ? get_lines<1, Wide>(a, block, line, flag, data)
+		      : get_lines<SR_AHEAD, Wide>(a, block, line, flag, data);
 }
 
 // The compiler would rather compute a value where it is used.
@@ -171,8 +247,25 @@ DEVICE bool begin_together(const sr_args *a, u64 iteration) {
 // What block 0 knows of an iteration of a resident kernel.
 struct Iteration {
 	u64 number, arrived; // arrived: by all blocks before it began
-	u64 began, ended;    // ns
+	u64 began, ended;    // ns; began: of what is being timed
+	u32 samples;         // of the iteration, taken so far
+	u64 given;           // to the host
 };
+
+// The host is far: it gets the samples of an iteration when that is over.
+SHARED u64 sample_of[SR_TRAIN];
+
+// What was being timed has ended, and the next begins. One thread calls.
+DEVICE void sample(Iteration *it, u64 t) {
+	sample_of[it->samples++ % SR_TRAIN] = t - it->began;
+	it->began = t;
+}
+
+DEVICE void give_samples(const sr_args *a, Iteration *it) {
+	for (u32 i = 0; a->samples && i < it->samples; i++)
+		store_fresh(&a->samples[it->given++], sample_of[i]);
+	it->samples = 0;
+}
 
 DEVICE bool begin(const sr_args *a, Iteration *it) {
 	if (block() != 0)
@@ -195,18 +288,19 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 		return false;
 	if (blocks() > 1)
 		it->ended = now();
-	if (a->samples)
-		store_fresh(&a->samples[it->number - a->first - 1], it->ended - it->began);
+	sample(it, it->ended);
+	give_samples(a, it);
 	sr_store(&a->state->done, it->number);
 	return true;
 }
 
 // A kernel is an object of a class K:
 //
-//	bool message(a, c, roles)     plays roles, called by all threads; whether this thread's went well
-//	bool divided                  whether the roles are played by different threads, else message sees to the order
-//	u32 pair()                    the number of the block's counters
-//	bool sender(a), receiver(a)   whether this thread keeps what was sent, or received, there
+//	bool divided                  whether the roles are played by different threads
+//	bool message(a, c, roles)     divided: plays roles, called by all threads; whether this thread's went well
+//	bool window(a, n, c, it)      not divided: the same for all messages of an iteration. Round trips that follow
+//each 	                              other are samples of their own 	u32 pair()                    the number of the block's counters 	bool sender(a),
+//receiver(a)   whether this thread keeps what was sent, or received, there
 
 // What a launch runs, as loops around one call of message, so that its code is there once.
 struct Shape {
@@ -225,8 +319,8 @@ DEVICE u32 roles_in(const sr_args *a, const Shape *n, u32 phase) {
 }
 
 // The messages of one iteration. Counters are in registers: nothing between two messages needs a barrier, but that one
-// role comes after the other where they are played by different threads.
-template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_count *c, K *k) {
+// role comes after the other.
+template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_count *c, K *k, Iteration *it) {
 	bool ok = true;
 	u32 phase = 0;
 #pragma unroll 1
@@ -238,7 +332,8 @@ template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_c
 			continue;
 		phase = 0;
 		c->offset += a->spacing;
-		left--;
+		if (--left && n->phases == 2 && rank() == 0)
+			sample(it, now());
 	}
 	c->offset = 0;
 	return ok;
@@ -247,7 +342,7 @@ template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_c
 template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *k) {
 	const bool resident = a->iters != 0;
 	const Shape n = shape_of<K>(a);
-	Iteration it = {a->first, 0, 0, 0};
+	Iteration it = {a->first, 0, 0, 0, 0, 0};
 #pragma unroll 1
 	for (u32 i = 0; i < n.iters; i++) {
 		bool ok = true;
@@ -259,7 +354,10 @@ template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *
 		// A block that is alone begins here, and ends where its last thread has got what it waited for.
 		if (resident && thread() == 0 && blocks() == 1)
 			it.began = now();
-		ok = run_window(a, &n, c, k);
+		if constexpr (K::divided)
+			ok = run_window(a, &n, c, k, &it);
+		else
+			ok = k->window(a, &n, c, &it);
 		if (resident && !K::divided)
 			it.ended = now();
 		if (!resident || !block_agrees(ok))

@@ -9,19 +9,24 @@
 #define SR_LL_CTAS SR_LL_CTAS_REAL
 #define SR_LL_SLOTS SR_LL_SLOTS_REAL
 #define SR_LL_BYTES SR_LL_BYTES_REAL
+#define SR_WIDE_LINES SR_WIDE_LINES_REAL
+#define SR_LL_AREA SR_LL_AREA_REAL
 #include "zz_sendrecv.h"
 #undef SR_GRAIN
 #undef SR_LL_CTAS
 #undef SR_LL_SLOTS
 #undef SR_LL_BYTES
-enum { SR_GRAIN = 16, SR_LL_CTAS = 3, SR_LL_SLOTS = 2, SR_LL_BYTES = 32 };
+#undef SR_WIDE_LINES
+#undef SR_LL_AREA
+enum { SR_GRAIN = 16, SR_LL_CTAS = 3, SR_LL_SLOTS = 2, SR_LL_BYTES = 32, SR_WIDE_LINES = 2 };
+enum { SR_LL_AREA = 2 * SR_LL_SLOTS * SR_LL_CTAS * SR_LL_BYTES };
 
 enum { PT_THREADS = 26 }; /* 2 ranks, 3 blocks, 2 roles, 2 threads of each; one that gives up; made even */
 
 #include "memory.h"
 
 /* What the primitives leave out on request, to see that it is found. */
-enum { PT_BLIND_HALF = 1, PT_WEAK_STORE, PT_LOOSE_BARRIER };
+enum { PT_BLIND_HALF = 1, PT_WEAK_STORE, PT_LOOSE_BARRIER, PT_TORN_LINE };
 #ifndef PT_FLAW
 #define PT_FLAW 0
 #endif
@@ -53,6 +58,8 @@ static _Thread_local struct pt_run *pt_x;
 /* ---- primitives ------------------------------------------------------------------------------------------------- */
 
 #define SR_FN static inline
+
+enum { SR_WARP_THREADS = 1, SR_LANES = 1, SR_WORDS = PT_WORDS, SR_AHEAD = 2 };
 
 struct sr_group {
 	sr_u32 rank, size;
@@ -161,6 +168,13 @@ static uint32_t pt_line_of(struct pt_rank **k, const sr_u8 *line) {
 	return 0;
 }
 
+/* No order with what else its writer wrote. */
+static void pt_take_line(struct pt_thread *t, struct pt_cell *c) {
+	c->reader = (uint8_t)t->index;
+	c->read = t->time;
+	c->state = PT_TAKEN;
+}
+
 static void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	struct pt_thread *t = pt_s->now;
 	struct pt_rank *k;
@@ -174,7 +188,7 @@ static void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	}
 }
 
-static int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
+static int pt_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
 	struct pt_thread *t = pt_s->now;
 	struct pt_rank *k;
 	const uint32_t n = pt_line_of(&k, line);
@@ -196,10 +210,67 @@ static int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 		pt_does(t, PT_EVENT_GET, line + 8 * h, flag);
 		*data |= (k->line[n].half[h] & 0xffffffffu) << (32 * h);
 	}
-	struct pt_cell *c = &k->line_cell[n]; /* no order with what else its writer wrote */
-	c->reader = (uint8_t)t->index;
-	c->read = t->time;
-	c->state = PT_TAKEN;
+	pt_take_line(t, &k->line_cell[n]);
+	return 1;
+}
+
+static uint32_t pt_wide_of(struct pt_rank **k, const sr_u8 *line) {
+	for (uint32_t r = 0; r < 2; r++)
+		if (line >= (sr_u8 *)pt_rank[r].wide && line < (sr_u8 *)(pt_rank[r].wide + PT_WIDES)) {
+			*k = &pt_rank[r];
+			return (uint32_t)(line - (sr_u8 *)pt_rank[r].wide) / sizeof(struct pt_wide);
+		}
+	pt_fail("a line of 128 bytes is touched that is none");
+	return 0;
+}
+
+static void sr_put_part(sr_u8 *line, const sr_u64 *data) {
+	struct pt_thread *t = pt_s->now;
+	struct pt_rank *k;
+	const uint32_t n = pt_wide_of(&k, line);
+	pt_point(t);
+	pt_does(t, PT_EVENT_PUT, line, data[PT_WORDS - 1]);
+	if (!k->failed)
+		pt_write_cell(t, &k->wide_cell[n], "line of 128 bytes", n);
+	k->wide[n].word[PT_WORDS - 1] = data[PT_WORDS - 1];
+	if (PT_FLAW == PT_TORN_LINE)
+		pt_point(t);
+	memcpy(k->wide[n].word, data, sizeof k->wide[n].word);
+}
+
+static int pt_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u64 flag, sr_u64 *data) {
+	struct pt_thread *t = pt_s->now;
+	struct pt_rank *k;
+	const uint32_t n = pt_wide_of(&k, line);
+	(void)block;
+	t->word = (const volatile uint64_t *)&k->wide[n].word[PT_WORDS - 1];
+	t->want = flag;
+	t->stop = &a->state->abort;
+	pt_wait(t, PT_WAITS_VALUE);
+	memcpy(data, k->wide[n].word, sizeof k->wide[n].word);
+	if (data[PT_WORDS - 1] != flag) {
+		pt_gives_up(t, PT_EVENT_GIVE_UP, line, flag);
+		k->failed = 1;
+		return 0;
+	}
+	pt_does(t, PT_EVENT_GET, line, flag);
+	pt_take_line(t, &k->wide_cell[n]);
+	return 1;
+}
+
+static int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u32 flag,
+		       sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!pt_get_line(a, block, line[k], flag, data[k]))
+			return 0;
+	return 1;
+}
+
+static int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u64 flag,
+		       sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!pt_get_part(a, block, line[k], flag, data[k]))
+			return 0;
 	return 1;
 }
 
@@ -228,7 +299,7 @@ static void pt_check(struct pt_thread *t, uint32_t rank, uint32_t l) {
 		return;
 	for (uint32_t i = 0; i < m->bytes; i++) {
 		struct pt_cell *c = &k->inbox_cell[(from + i) / PT_CELL];
-		if (i % PT_CELL == 0 && m->variant != PT_LL) {
+		if (i % PT_CELL == 0 && !pt_in_lines(m)) {
 			pt_read_cell(t, c, "inbox", from + i);
 			pt_write_cell(t, c, "inbox", from + i);
 			c->state = PT_EMPTY;
@@ -369,6 +440,9 @@ static void pt_object_text(const void *object, char *text, size_t size) {
 			continue;
 		if (at >= offsetof(struct pt_rank, state))
 			snprintf(text, size, "all waits");
+		else if (at >= offsetof(struct pt_rank, wide))
+			snprintf(text, size, "rank %u's line of 128 bytes %zu", r,
+				 (at - offsetof(struct pt_rank, wide)) / sizeof(struct pt_wide));
 		else if (at >= offsetof(struct pt_rank, line))
 			snprintf(text, size, "rank %u's line %zu", r,
 				 (at - offsetof(struct pt_rank, line)) / sizeof(struct pt_line));

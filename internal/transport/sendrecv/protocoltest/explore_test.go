@@ -96,6 +96,7 @@ func llCases() []explored {
 		{"more than slots", plan(unbounded, times(6, one(forwards.ll(32, 1))))},
 		{"both ways", plan(3, times(4, one(bothWays.ll(16, 1))))},
 		{"sizes", plan(3, one(bothWays.ll(32, 1)), one(bothWays.ll(1, 1)), one(bothWays.ll(9, 1)), one(bothWays.ll(31, 1)))},
+		{"three lines", plan(unbounded, times(3, one(forwards.ll(24, 1))))},
 		{"two blocks", plan(2, times(4, one(forwards.ll(32, 2))))},
 		{"blocks without a share", plan(2, one(forwards.ll(16, 3)), one(forwards.ll(40, 3)), one(forwards.ll(16, 2)),
 			one(forwards.ll(0, 2)), one(forwards.ll(48, 3)))},
@@ -107,9 +108,29 @@ func llCases() []explored {
 		{"resident both ways", resident(plan(3, window(5, bothWays.ll(16, 1))))},
 		{"resident both ways two threads", withThreads(2, resident(plan(1, window(4, bothWays.ll(32, 1)))))},
 		{"resident ping-pong", resident(plan(3, times(5, one(pingPong.ll(16, 1)))))},
+		{"resident ping-pong in trains", resident(plan(3, times(2, window(3, pingPong.ll(16, 1)))))},
 		{"resident, then one way", resident(plan(3, one(bothWays.ll(16, 1)), times(4, one(forwards.ll(16, 1)))))},
 		{"flag wraps", from(flagWraps-1, plan(unbounded, times(5, one(forwards.ll(32, 1)))))},
 		{"flag wraps again", from(2*flagWraps-2, plan(unbounded, times(6, one(forwards.ll(16, 1)))))},
+	}
+}
+
+func ll128Cases() []explored {
+	return []explored{
+		{"more than slots", plan(unbounded, times(6, one(forwards.ll128(130, 1))))},
+		{"more than a line", plan(unbounded, times(2, one(forwards.ll128(190, 1))))},
+		{"a whole line", plan(unbounded, times(2, one(forwards.ll128(120, 1))))},
+		{"flag not payload", withThreads(2, plan(1, one(forwards.ll128(239, 1))))},
+		{"both ways", plan(3, times(4, one(bothWays.ll128(16, 1))))},
+		{"sizes", plan(3, one(bothWays.ll128(120, 1)), one(bothWays.ll128(1, 1)), one(bothWays.ll128(121, 1)), one(bothWays.ll128(119, 1)))},
+		{"two blocks", plan(2, times(4, one(forwards.ll128(256, 2))))},
+		{"blocks without a share", plan(2, one(forwards.ll128(16, 3)), one(forwards.ll128(140, 3)), one(forwards.ll128(0, 2)))},
+		{"two threads", withThreads(2, plan(3, times(4, one(forwards.ll128(130, 1)))))},
+		{"ping-pong", plan(3, times(4, one(pingPong.ll128(130, 1))))},
+		{"resident", resident(plan(unbounded, times(2, window(3, forwards.ll128(130, 1)))))},
+		{"resident ping-pong", resident(plan(3, times(2, window(3, pingPong.ll128(16, 1)))))},
+		{"flag beyond 32 bits", from(flagWraps-1, plan(unbounded, times(5, one(forwards.ll128(130, 1)))))},
+		{"both kinds of line", plan(3, one(bothWays.ll(32, 1)), one(bothWays.ll128(130, 1)), one(bothWays.ll(16, 1)), one(bothWays.ll128(32, 1)))},
 	}
 }
 
@@ -147,19 +168,20 @@ func abortCases() []explored {
 		{"staged two threads", withThreads(2, aborted(plan(2, times(2, one(forwards.staged(64, 1, 32, 1))))))},
 		{"put", aborted(plan(2, window(2, bothWays.put(32, 1))))},
 		{"ll", aborted(plan(2, times(4, one(forwards.ll(16, 1)))))},
+		{"ll128", aborted(plan(2, times(4, one(forwards.ll128(130, 1)))))},
 		{"ll two threads", withThreads(2, aborted(plan(2, times(3, one(forwards.ll(32, 1))))))},
 	}
 }
 
 func cases() map[string][]explored {
 	return map[string][]explored{
-		"staged": stagedCases(), "put": putCases(), "ll": llCases(), "change": changeCases(), "abort": abortCases(),
+		"staged": stagedCases(), "put": putCases(), "ll": llCases(), "ll128": ll128Cases(), "change": changeCases(), "abort": abortCases(),
 	}
 }
 
 func TestEverySchedule(t *testing.T) {
 	all := cases()
-	for _, group := range []string{"staged", "put", "ll", "change", "abort"} {
+	for _, group := range []string{"staged", "put", "ll", "ll128", "change", "abort"} {
 		for _, c := range all[group] {
 			t.Run(group+"/"+c.name, func(t *testing.T) {
 				t.Parallel()

@@ -66,6 +66,7 @@ static struct sr_args pt_args(uint32_t rank, const struct pt_launch *m, uint64_t
 		.peer_in = peer.words,
 		.peer_out = peer.words,
 		.count = own.count,
+		.spacing = spacing,
 		.state = own.state,
 		.timeout_ns = pt_work_of()->plan->timeout_ns,
 		.stride = m->stride,
@@ -77,45 +78,67 @@ static struct sr_args pt_args(uint32_t rank, const struct pt_launch *m, uint64_t
 	};
 }
 
+static int pt_in_lines(const struct pt_launch *m) { return m->variant == PT_LL || m->variant == PT_LL128; }
+
 /* The roles that a thread plays: its own, but of lines the threads of the first role play both. */
 static uint32_t pt_roles(const struct pt_part *p, const struct pt_launch *m) {
 	const uint32_t roles = p->block < m->ctas ? m->side[p->rank].roles : 0;
-	if (m->variant == PT_LL)
+	if (pt_in_lines(m))
 		return p->role == 0 ? roles : 0;
 	return roles & (p->role == 0 ? SR_SEND : SR_RECEIVE);
 }
 
 typedef int (*pt_protocol)(const struct sr_args *, struct sr_group *, struct sr_count *, sr_u32, sr_u32);
 
-static int pt_play_lines(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a,
-			 struct sr_count *c) {
+/* What a resident kernel sends next, read before what comes has come. */
+struct pt_next {
+	struct sr_line line;
+	int ready;
+	int follows; /* 1: it is sent behind a receive */
+};
+
+static inline int pt_pass_lines(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a,
+				struct sr_count *c, struct pt_next *next, int more, int form) {
 	const uint32_t roles = pt_roles(p, m), answers = a->order == SR_RECEIVE_FIRST;
 	struct sr_group g = pt_group(p);
 	const struct sr_share share = sr_share_of(a->bytes, p->block, m->ctas);
-	struct sr_line first = {0};
-	if (roles & SR_SEND)
-		first = sr_prepare_ll(a, &g, c, p->block, &share);
-	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share))
+	const int after = next->follows || (answers && (roles & SR_RECEIVE));
+	form |= sr_form(a, &g, &share, form);
+	if ((roles & SR_SEND) && !next->ready)
+		next->line = sr_prepare_ll(a, &g, c, p->block, &share, 0, form);
+	if (answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share, form))
 		return 0;
-	if ((roles & SR_SEND) && !sr_send_ll(a, &g, c, p->block, &share, &first))
+	if ((roles & SR_SEND) && !sr_send_ll(a, &g, c, p->block, &share, &next->line, after ? form | SR_ANSWER : form))
 		return 0;
-	if (!answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share))
+	next->follows = more && roles == (SR_SEND | SR_RECEIVE);
+	next->ready = more && (roles & SR_SEND);
+	if (next->ready)
+		next->line = sr_prepare_ll(a, &g, c, p->block, &share, 1, form);
+	if (!answers && (roles & SR_RECEIVE) && !sr_receive_ll(a, &g, c, p->block, &share, form))
 		return 0;
 	if (roles & SR_RECEIVE)
-		sr_release_ll(a, &g, c, p->block, &share);
+		sr_release_ll(a, &g, c, p->block, &share, form);
 	return 1;
 }
 
-/* A thread's part of a message. Returns 0 if a wait was given up. */
-static int pt_play(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a, struct sr_count *c) {
+static int pt_play_lines(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a,
+			 struct sr_count *c, struct pt_next *next, int more) {
+	if (m->variant == PT_LL128)
+		return pt_pass_lines(p, m, a, c, next, more, SR_WIDE);
+	return pt_pass_lines(p, m, a, c, next, more, 0);
+}
+
+/* A thread's part of a message. Returns 0 if a wait was given up. more: one like it follows in its window. */
+static int pt_play(const struct pt_part *p, const struct pt_launch *m, const struct sr_args *a, struct sr_count *c,
+		   struct pt_next *next, int more) {
 	static const pt_protocol send[] = {sr_send_staged, sr_send_put};
 	static const pt_protocol receive[] = {sr_receive_staged, sr_receive_put};
 	const uint32_t roles = pt_roles(p, m);
 	struct sr_group g = pt_group(p);
 	uint32_t phase = a->order == SR_RECEIVE_FIRST ? SR_RECEIVE : SR_SEND;
 	int ok = 1;
-	if (m->variant == PT_LL)
-		return pt_play_lines(p, m, a, c);
+	if (pt_in_lines(m))
+		return pt_play_lines(p, m, a, c, next, more);
 	if (a->drain)
 		pt_before();
 	for (uint32_t i = 0; i < 2; i++, phase ^= SR_SEND | SR_RECEIVE) {
@@ -151,6 +174,7 @@ static void pt_follow(const struct pt_part *p, uint64_t spacing) {
 	const int resident = (int)w->plan->resident;
 	const struct sr_count *kept = &pt_where(p->rank).count[p->block];
 	struct sr_count c = *kept;
+	struct pt_next next = {.ready = 0};
 	uint32_t roles = 0;
 	pt_keeps(&c);
 	for (uint32_t l = 0; l < w->launches; l++) {
@@ -163,7 +187,8 @@ static void pt_follow(const struct pt_part *p, uint64_t spacing) {
 			roles = 0;
 		}
 		roles |= pt_roles(p, m);
-		if (p->block < m->ctas && !pt_ended(p->rank) && !pt_play(p, m, &a, &c))
+		const int more = resident && !pt_pause(l);
+		if (p->block < m->ctas && !pt_ended(p->rank) && !pt_play(p, m, &a, &c, &next, more))
 			pt_gave_up(p->rank);
 		if (!resident || l + 1 == w->launches)
 			pt_keep(p, &c, roles);

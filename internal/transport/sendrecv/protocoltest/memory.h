@@ -18,10 +18,12 @@ enum {
 	PT_BLOCKS = 3,
 	PT_CELL = 8, /* bytes */
 	PT_SLOTS = 6,
-	PT_MESSAGE = 192, /* bytes of a message at most */
+	PT_MESSAGE = 256, /* bytes of a message at most */
 	PT_INBOX = PT_SLOTS * PT_MESSAGE,
 	PT_STAGING = 512, /* bytes */
-	PT_LINES = SR_LL_SLOTS * SR_LL_CTAS * (SR_LL_BYTES / 8)
+	PT_LINES = SR_LL_SLOTS * SR_LL_CTAS * (SR_LL_BYTES / 8),
+	PT_WIDES = SR_LL_SLOTS * SR_LL_CTAS * SR_WIDE_LINES,
+	PT_WORDS = 16 /* of a line of 128 bytes, all of which are written and read at once */
 };
 
 enum { PT_EMPTY, PT_FULL, PT_TAKEN };
@@ -35,6 +37,10 @@ struct pt_cell {
 /* A line: two halves of 4 bytes of payload below 4 of flag, each written and read at once. */
 struct pt_line {
 	sr_u64 half[2];
+};
+
+struct pt_wide {
+	sr_u64 word[PT_WORDS];
 };
 
 /* Who reads the word sees what its writer had. */
@@ -51,7 +57,8 @@ struct pt_rank {
 	_Alignas(8) sr_u8 src[PT_INBOX], dst[PT_INBOX], staging[PT_STAGING];
 	struct pt_cell inbox_cell[PT_INBOX / PT_CELL], staging_cell[PT_STAGING / PT_CELL];
 	struct pt_line line[PT_LINES];
-	struct pt_cell line_cell[PT_LINES];
+	struct pt_wide wide[PT_WIDES]; /* behind `line` */
+	struct pt_cell line_cell[PT_LINES], wide_cell[PT_WIDES];
 	struct sr_state state;
 	uint32_t failed; /* 1: a wait was given up … */
 	uint32_t ended;  /* … and so the next kernels do nothing */

@@ -164,11 +164,11 @@ var mutants = []mutant{
 		"ll/both ways", "deadlock",
 	},
 	{
-		"ll one slot", "message % SR_LL_SLOTS * SR_LL_CTAS", "0",
+		"ll one slot", "block * SR_LL_SLOTS + (sr_u32)message % SR_LL_SLOTS", "block * SR_LL_SLOTS",
 		"ll/more than slots", "",
 	},
 	{
-		"ll blocks share lines", "SR_LL_CTAS + block) * (2 * SR_LL_BYTES)", "SR_LL_CTAS + block) * 16",
+		"ll blocks share lines", "slot * (2 * SR_LL_BYTES)", "slot * 16",
 		"ll/two blocks", "",
 	},
 	{
@@ -176,7 +176,7 @@ var mutants = []mutant{
 		"ll/flag wraps", "",
 	},
 	{
-		"flag of the slot", "return (sr_u32)folded + (sr_u32)(folded >> 32);", "return (sr_u32)(message % SR_LL_SLOTS) + 1;",
+		"flag of the slot", "(sr_u32)folded + (sr_u32)(folded >> 32)", "(sr_u32)(message % SR_LL_SLOTS) + 1",
 		"ll/more than slots", "",
 	},
 	{
@@ -184,7 +184,7 @@ var mutants = []mutant{
 		"ll/more than slots", "deadlock",
 	},
 	{
-		"ll taken before the barrier", "c->ll_room = (sr_u32)sr_vote(g, ok && room);\n\treturn c->ll_room || sr_vote(g, ok);", "return ok;",
+		"ll taken before the barrier", "if (sr_vote(g, ok && room))", "if (ok)",
 		"ll/two threads", "",
 	},
 	{
@@ -196,8 +196,40 @@ var mutants = []mutant{
 		"ll/resident, then one way", "",
 	},
 	{
-		"ll word of the first line only", "ok && at < l.left; at += step", "ok && at < l.left; at += 2 * step",
+		"ll word of the first line only", "ok && at < l.reach; at += n * step, on", "ok && at < l.reach; at += 2 * n * step, on",
 		"ll/sizes", "",
+	},
+	{
+		"ll sends the message before", "(sr_u8 *)a->src + c->offset + ahead * a->spacing", "(sr_u8 *)a->src + c->offset",
+		"ll/resident", "",
+	},
+	{
+		"ll single that is not", "if (all % 8)\n\t\treturn 0;", "",
+		"ll/sizes", "",
+	},
+	{
+		"ll sends every other line", "if (at + k * step < l->mine)\n\t\t\t\tsr_put(l, on + k * bytes", "if (k == 0)\n\t\t\t\tsr_put(l, on + k * bytes",
+		"ll/three lines", "",
+	},
+	{
+		"ll single of several lines", "return s->bytes && s->bytes <= sr_lines_payload(g, form)", "return s->bytes",
+		"ll/more than slots", "",
+	},
+	{
+		"ll128 payload for a flag", "data[i] = l->flag;", "data[i] = ~l->flag;",
+		"ll128/sizes", "",
+	},
+	{
+		"ll128 flag of 32 bits that is 0", "return form & SR_WIDE ? next :", "return form & SR_WIDE ? (sr_u32)next :",
+		"ll128/flag beyond 32 bits", "",
+	},
+	{
+		"ll128 flag for payload", "if (sr_is_flag(l, i, form))\n\t\t\tcontinue;", "if (0)\n\t\t\tcontinue;",
+		"ll128/flag not payload", "",
+	},
+	{
+		"ll128 blocks share lines", "slot * (SR_WIDE_LINES * SR_WIDE_LINE)", "slot * SR_WIDE_LINE",
+		"ll128/two blocks", "",
 	},
 }
 
@@ -210,6 +242,7 @@ var flaws = []struct {
 	{"one half of a line is not looked at", 1, "ll/more than slots"},
 	{"a store releases nothing", 2, "staged/1 stages 1 steps"},
 	{"a barrier that holds nobody", 3, "staged/two threads"},
+	{"a line of 128 bytes whose flag comes first", 4, "ll128/sizes"},
 }
 
 // build makes a library of the explorer with a protocol.

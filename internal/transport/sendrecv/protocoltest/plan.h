@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { PT_STAGED = 0, PT_PUT = 1, PT_LL = 2 };
+enum { PT_STAGED = 0, PT_PUT = 1, PT_LL = 2, PT_LL128 = 3 };
 
 enum { PT_TEXT = 320, PT_TRACE = 12000 };
 

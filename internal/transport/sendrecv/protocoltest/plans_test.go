@@ -26,6 +26,10 @@ func (s sides) ll(bytes, ctas uint32) pt.Launch {
 	return pt.Launch{Variant: pt.LL, Bytes: bytes, CTAs: ctas, Side: s}
 }
 
+func (s sides) ll128(bytes, ctas uint32) pt.Launch {
+	return pt.Launch{Variant: pt.LL128, Bytes: bytes, CTAs: ctas, Side: s}
+}
+
 func (s sides) put(bytes, ctas uint32) pt.Launch {
 	return pt.Launch{Variant: pt.Put, Bytes: bytes, CTAs: ctas, Side: s}
 }

@@ -38,9 +38,10 @@ const (
 	Staged Variant = C.PT_STAGED
 	Put    Variant = C.PT_PUT
 	LL     Variant = C.PT_LL
+	LL128  Variant = C.PT_LL128
 )
 
-func (v Variant) String() string { return [...]string{"staged", "put", "ll"}[v] }
+func (v Variant) String() string { return [...]string{"staged", "put", "ll", "ll128"}[v] }
 
 // What a rank does of a message, and in which order.
 const (

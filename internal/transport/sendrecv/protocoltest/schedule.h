@@ -27,7 +27,7 @@
 enum { PT_STACK = 64 << 10, PT_DEPTH = 4096, PT_EVENTS = 4096 };
 
 /* PT_FRESH: what it does next nobody can see, so it does that before there is a choice. */
-enum { PT_FRESH, PT_READY, PT_WAITS_WORD, PT_WAITS_FLAG, PT_WAITS_BARRIER, PT_ENDED };
+enum { PT_FRESH, PT_READY, PT_WAITS_WORD, PT_WAITS_FLAG, PT_WAITS_VALUE, PT_WAITS_BARRIER, PT_ENDED };
 enum { PT_GOES_ON, PT_FINISHED, PT_PRUNED, PT_FAILED };
 
 /*
@@ -202,6 +202,8 @@ static int pt_enabled(const struct pt_thread *t) {
 		return *t->word >= t->want || *t->stop;
 	case PT_WAITS_FLAG:
 		return *t->word >> 32 == t->want || *t->stop;
+	case PT_WAITS_VALUE:
+		return *t->word == t->want || *t->stop;
 	default:
 		return 0;
 	}
@@ -334,7 +336,7 @@ static void pt_stuck(struct pt_schedule *s) {
 		const size_t used = strlen(text);
 		all = all && t->state == PT_ENDED;
 		n += t->state == PT_WAITS_BARRIER;
-		if (t->state == PT_WAITS_WORD || t->state == PT_WAITS_FLAG)
+		if (t->state == PT_WAITS_WORD || t->state == PT_WAITS_FLAG || t->state == PT_WAITS_VALUE)
 			pt_state_text(t, text + used, sizeof text - used);
 	}
 	if (all)

@@ -15,7 +15,7 @@
 
 #include "zz_sendrecv.h"
 
-enum { PT_BLOCKS = 4, PT_SLOTS = 6, PT_SPACING = 64 << 10, PT_LINE_BYTES = 2 * SR_LL_SLOTS * SR_LL_CTAS * SR_LL_BYTES };
+enum { PT_BLOCKS = 4, PT_SLOTS = 6, PT_SPACING = 64 << 10, PT_LINE_BYTES = SR_LINES };
 
 /* A barrier of threads that are about to do something: they do not sleep. */
 struct pt_barrier {
@@ -68,6 +68,8 @@ __attribute__((format(printf, 1, 2))) static void pt_fail(const char *format, ..
 /* ---- primitives ------------------------------------------------------------------------------------------------- */
 
 #define SR_FN static inline
+
+enum { SR_WARP_THREADS = 1, SR_LANES = 1, SR_WORDS = 16, SR_AHEAD = 3 };
 
 struct sr_group {
 	sr_u32 rank, size;
@@ -149,7 +151,7 @@ SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	}
 }
 
-SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
+static int pt_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
 	const sr_u64 *half = (const sr_u64 *)line;
 	struct pt_patience p = {0, 0};
 	for (;;) {
@@ -164,6 +166,43 @@ SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, 
 			return 0;
 		}
 	}
+}
+
+/* Sixteen words, the flag last. */
+SR_FN void sr_put_part(sr_u8 *line, const sr_u64 *data) {
+	sr_u64 *word = (sr_u64 *)line;
+	for (uint32_t i = 0; i < SR_WORDS - 1; i++)
+		__atomic_store_n(&word[i], data[i], __ATOMIC_RELAXED);
+	sr_store(&word[SR_WORDS - 1], data[SR_WORDS - 1]);
+}
+
+static int pt_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u64 flag, sr_u64 *data) {
+	const sr_u64 *word = (const sr_u64 *)line;
+	struct pt_patience p = {0, 0};
+	for (sr_u64 have; (have = sr_load(&word[SR_WORDS - 1])) != flag;)
+		if (!pt_again(a, &p)) {
+			pt_fail("block %u of the receiver waited for flag %llx, has %llx", block, flag, have);
+			return 0;
+		}
+	for (uint32_t i = 0; i < SR_WORDS - 1; i++)
+		data[i] = sr_peek(&word[i]);
+	return 1;
+}
+
+static int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u32 flag,
+		       sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!pt_get_line(a, block, line[k], flag, data[k]))
+			return 0;
+	return 1;
+}
+
+static int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u64 flag,
+		       sr_u64 (*data)[SR_WORDS]) {
+	for (sr_u32 k = 0; k < n; k++)
+		if (!pt_get_part(a, block, line[k], flag, data[k]))
+			return 0;
+	return 1;
 }
 
 #include "zz_protocol.h"

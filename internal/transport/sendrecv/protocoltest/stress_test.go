@@ -47,6 +47,9 @@ func windowOf(b []byte) []pt.Launch {
 	case pt.Put:
 		return window(n, d.put(bytes, ctas))
 	case pt.LL:
+		if b[4]%2 == 1 {
+			return window(n, d.ll128(bytes, ctas))
+		}
 		return window(n, d.ll(bytes, ctas))
 	default:
 		return window(n, d.staged(bytes, ctas, strides[b[4]%8], 1+uint32(b[5])%4))
