@@ -134,10 +134,22 @@ func (b block) launch() string {
 		return "graph of " + window(c)
 	case "persistent":
 		if !b.varies(started) {
-			return "persistent kernel, " + windows
+			return "persistent kernel, " + b.trains(windows)
 		}
 	}
 	return windows
+}
+
+// trains is how round trips of a persistent kernel follow each other, or what else there is to say of windows.
+func (b block) trains(windows string) string {
+	train := b.cells[0].Knobs["train"]
+	switch {
+	case b.op() != "pingpong" || train == "" || b.varies(func(c record.Cell) string { return c.Knobs["train"] }):
+		return windows
+	case train == "1":
+		return "each round trip from rest"
+	}
+	return "in trains of up to " + train
 }
 
 // started is how a window is started: "graph", "persistent" or otherwise.

@@ -25,6 +25,7 @@ var shownLevels = []struct {
 }{
 	{"ctas", "ctas", count, ownCounters},
 	{"stride", "stride", size, ownCounters},
+	{"train", "trains of", count, ownCounters},
 	{"nccl_ctas", "nccl_ctas", count, baselineCounters},
 	{"qps", "qps", count, ownCounters},
 	{"cqs", "cqs", count, ownCounters},

@@ -78,7 +78,7 @@ type Endpoint interface {
 
 // Levels are the counters that tell how much there is now, not how often something happened.
 var Levels = []string{
-	"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride",
+	"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride", "train",
 	"qps", "cqs", "mrs", "comms", "queue_bytes", "setup_ns", "setup_shared_ns", "inline",
 }
 

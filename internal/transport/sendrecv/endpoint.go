@@ -25,28 +25,30 @@ import (
 
 // endpoint is one rank's end.
 type endpoint struct {
-	o        Options // settled
-	env      transport.Env
-	near     neighbours
-	engine   gpu.Engine
-	queue    gpu.Queue
-	memory   gpu.Memory
-	source   gpu.Buffer
-	counts   gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
-	layout   layout
-	shared   uintptr // what neighbours map; 0: not allocated
-	control  *pinned // the struct sr_state, and on the next page the gate's word
-	samples  *pinned // that a resident kernel takes; nil: none so far
-	peers    []*peer
-	end      *C.struct_sendrecv_end
-	limits   limits
-	chosen   map[shape]plan
-	last     plan // of the last batch
-	messages uint64
-	steps    uint64
-	fences   uint64
-	path     transport.Path
-	ready    bool
+	o       Options // settled
+	env     transport.Env
+	near    neighbours
+	engine  gpu.Engine
+	queue   gpu.Queue
+	memory  gpu.Memory
+	source  gpu.Buffer
+	counts  gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
+	layout  layout
+	shared  uintptr // what neighbours map; 0: not allocated
+	control *pinned // the struct sr_state, and on the next page the gate's word
+	samples *pinned // that a resident kernel takes; nil: none so far
+	peers   []*peer
+	end     *C.struct_sendrecv_end
+	limits  limits
+	chosen  map[shape]plan
+	last    plan // of the last batch
+	// lastTrain is how many round trips of it followed each other, where that could be more than one; else 0.
+	lastTrain uint64
+	messages  uint64
+	steps     uint64
+	fences    uint64
+	path      transport.Path
+	ready     bool
 }
 
 func (t *sendrecv) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
@@ -383,6 +385,9 @@ func (ep *endpoint) Counters() map[string]uint64 {
 	}
 	if ep.last.staged() {
 		out["stride"] = ep.last.stride
+	}
+	if ep.lastTrain > 0 {
+		out["train"] = ep.lastTrain
 	}
 	return out
 }

@@ -155,7 +155,10 @@ func (ep *endpoint) count(b transport.Batch, p plan) {
 	if both || ep.env.Rank != 0 {
 		ep.fences += windows * c.received
 	}
-	ep.last = p
+	ep.last, ep.lastTrain = p, 0
+	if ep.o.Launch == "persistent" && b.Op == transport.OpPingPong {
+		ep.lastTrain = uint64(ep.train(b, p))
+	}
 }
 
 // choose finds the plan for the batch.

@@ -260,6 +260,9 @@ func TestTrains(t *testing.T) {
 						b.First, b.Iters = first, iters
 						first += uint64(b.Warmup + b.Iters)
 						out := w.must(t, b)
+						if got, most := out.counters["train"], min(uint64(train), max(2<<20, 300<<10)/max(b.Stride(), 1)); got != most {
+							t.Errorf("%d bytes: trains of %d, want %d", size, got, most)
+						}
 						if len(out.samples) != iters || slices.Min(out.samples) <= 0 {
 							t.Errorf("%d bytes: %d samples of %d iterations: %v", size, len(out.samples), iters, out.samples)
 						}
