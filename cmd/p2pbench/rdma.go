@@ -38,6 +38,7 @@ type rdmaFlags struct {
 	route       string
 	notify      string
 	signalEvery int
+	train       int
 	inlined     int
 	closeOrder  string
 	options     rdma.Options // since arm
@@ -57,10 +58,11 @@ func (f *rdmaFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.nics, "nics", "", "RDMA `devices` of the ranks, in turns: mlx5_0,mlx5_1 or mlx5_0:1 with a port (default: the nearest to each)")
 	fs.IntVar(&f.gid, "gid-index", 0, "`index` of the port's address, as p2pbench doctor lists them (default: the one that most likely reaches others)")
 	fs.StringVar(&f.mr, "mr", "auto", "how memory is registered: reg (by address), dmabuf (a GPU's, by descriptor); auto: what the memory takes")
-	fs.StringVar(&f.cts, "cts", "fifo", "how the receiver lets messages come: fifo (an inline write into the sender's memory for each), pre-granted (all of a sample's at once)")
+	fs.StringVar(&f.cts, "cts", "fifo", "how the receiver lets messages come: fifo (an inline write into the sender's memory for each), pre-granted (all of a sample's at once; default with --notify memory)")
 	fs.StringVar(&f.route, "route", "imm", "how a message's connection is known at the receiver: imm (immediate data), fifo (order of receives: nothing may be shared)")
-	fs.StringVar(&f.notify, "notify", "write-imm", "how the receiver hears of a message: write-imm (its write says so), write+imm (an empty write behind it does)")
+	fs.StringVar(&f.notify, "notify", "write-imm", "how the receiver hears of a message: write-imm (its write says so), write+imm (an empty write behind it does), memory (it looks at the message's last byte: CPU memory, and no receives)")
 	fs.IntVar(&f.signalEvery, "signal-every", 1, "one in so many `sends` of a queue pair reports its completion")
+	fs.IntVar(&f.train, "train", 1, "`round trips` of pingpong, or messages of latency, that follow each other before the ranks meet again, fewer where they are large; 1: each begins from rest")
 	fs.IntVar(&f.inlined, "inline", 64, "messages of up to so many `bytes` travel in their work request; 0: none")
 	fs.StringVar(&f.closeOrder, "close-order", "lifo", "order in which connections are closed: lifo, fifo, random")
 }
@@ -77,8 +79,14 @@ func (f *rdmaFlags) arm() (worker.Arm, error) {
 	}
 	o := rdma.Options{
 		Groups: f.groups, Depth: f.depth, QPs: f.qps, Conns: f.conns, Fan: rdma.Fan(f.who), Back: f.sendsBack(),
-		MR: rdma.MR(f.mr), CTS: rdma.CTS(f.cts), Route: rdma.Route(f.route), Notify: rdma.Notify(f.notify),
-		SignalEvery: f.signalEvery, Close: rdma.Order(f.closeOrder), Window: f.window,
+		MR: rdma.MR(f.mr), Notify: rdma.Notify(f.notify),
+		SignalEvery: f.signalEvery, Train: f.train, Close: rdma.Order(f.closeOrder), Window: f.window,
+	}
+	if f.flags.Changed("cts") { // left alone they are what --notify takes
+		o.CTS = rdma.CTS(f.cts)
+	}
+	if f.flags.Changed("route") {
+		o.Route = rdma.Route(f.route)
 	}
 	if f.flags.Changed("inline") { // left alone it is what the device has of the default
 		o.Inline = &f.inlined
@@ -97,6 +105,7 @@ func (f *rdmaFlags) arm() (worker.Arm, error) {
 	if _, err := rdma.New(o); err != nil {
 		return worker.Arm{}, usageError{err}
 	}
+	f.options = o
 	f.beside = beside{perMessage: true}
 	arm := newArm("rdma", o)
 	arm.Regions = o.Regions(f.ranks)
@@ -112,6 +121,7 @@ func (f *rdmaFlags) checkCounts() error {
 		{"qps", f.qps, 256},
 		{"depth", f.depth, 1 << 10},
 		{"signal-every", f.signalEvery, rdma.Requests},
+		{"train", f.train, rdma.Train},
 		{"rounds", f.rounds, 1 << 10},
 	} {
 		if c.value < 1 || c.value > c.most {
@@ -166,6 +176,9 @@ func (f *rdmaFlags) shapeSpec(s *sweep.Spec) error {
 		s.Least = min(f.conns*window, sweep.MaxUsual)
 	}
 	s.Usual = min(f.conns*window*f.rounds, sweep.MaxUsual)
+	if f.options.Notify == rdma.InMemory && slices.Contains(s.Sizes, 0) {
+		return usagef("--notify memory: a message of 0 bytes has no last byte to see it by: use --notify write-imm")
+	}
 	largest, nic, err := f.options.Largest(s.Devices)
 	if err != nil {
 		return nil //nolint:nilerr // without a device there is no limit; a run finds that it is missing
@@ -193,7 +206,7 @@ bidir     the same each way at the same time
 pingpong  there and back, halved
 
 completion "receiver": the receiver has polled the last completion of the sample and has written a word
-back, which the sender has seen.
+back, which the sender has seen. With --notify memory there is none to poll: it has seen the last byte.
 
 With --fan out rank 0 sends to all others, with --fan in all others send to rank 0.
 

@@ -98,7 +98,7 @@ func checkTraffic(t *testing.T, d record.Document) {
 // Messages find their way by every setting, and what was set is what the result says.
 func TestRDMAKnobs(t *testing.T) {
 	for _, flags := range []string{
-		"--cts pre-granted", "--route fifo", "--notify write+imm", "--signal-every 8", "--inline 0", "--inline 16",
+		"--cts pre-granted", "--route fifo", "--notify write+imm", "--notify memory", "--train 16", "--signal-every 8", "--inline 0", "--inline 16",
 		"--close-order fifo", "--close-order random", "--gid-index 0", "--mr reg", "--qps 4", "--conns 3",
 	} {
 		t.Run(flags, func(t *testing.T) {
@@ -112,6 +112,24 @@ func TestRDMAKnobs(t *testing.T) {
 				t.Errorf("%s: the result says %q in %v", flags, got, d.Cells[0].Knobs)
 			}
 		})
+	}
+}
+
+// Messages that are seen in memory take no grant and are routed by nothing, whatever the defaults say; in trains or not,
+// every one of them is checked.
+func TestRDMAInMemory(t *testing.T) {
+	for _, train := range []string{"1", "7"} {
+		d := rightOverFake(t, "--notify", "memory", "--train", train, "--groups", "4", "--sizes", "1,5000", "-n", "20",
+			"--rounds", "2", "--op", "latency,stream,bidir,pingpong")
+		for _, c := range d.Cells {
+			k := c.Knobs
+			if c.Path != "memory" || k["cts"] != "pre-granted" || k["route"] != "none" || k["train"] != train || c.Counters["grants"] != 0 {
+				t.Errorf("%s: path %s, %v, %v", c.Op, c.Path, k, c.Counters)
+			}
+			if c.N != 20 {
+				t.Errorf("%s %d: %d samples, want 20", c.Op, c.Size, c.N)
+			}
+		}
 	}
 }
 

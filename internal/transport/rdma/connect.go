@@ -142,14 +142,15 @@ func (ep *endpoint) makeEnd() {
 	ep.end = end
 	end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
 	end.engine = (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
-	end.rank = C.uint32_t(ep.env.Rank)
+	end.rank, end.bytes = C.uint32_t(ep.env.Rank), C.uint64_t(ep.o.region(ep.env.Region))
 	end.ways = C.struct_rdma_ways{
 		window: C.uint32_t(ep.o.Window), signal_every: C.uint32_t(ep.o.SignalEvery), inlined: C.uint32_t(ep.inlined()),
 		pre_granted: flag[ep.o.CTS == CTSPreGranted], by_order: flag[ep.o.Route == RouteFIFO],
-		apart: flag[ep.o.Notify == WriteThenImm], together: flag[ep.o.Fan == FanIn],
+		apart: flag[ep.o.Notify == WriteThenImm], in_memory: flag[ep.o.Notify == InMemory], train: C.uint32_t(ep.o.Train),
+		together: flag[ep.o.Fan == FanIn],
 	}
 	if ep.nic.soft() {
-		end.ways.yields = softYields
+		end.ways.soft, end.ways.yields = 1, softYields
 	}
 	if ep.source != nil {
 		end.source, end.source_lkey = ep.source.at(), C.uint32_t(ep.source.mr.LKey)
@@ -270,6 +271,7 @@ func (ep *endpoint) describe(nics []string) {
 		"conns": strconv.Itoa(o.Conns), "inflight": strconv.Itoa(o.Window), "fan": string(o.Fan),
 		"nics": strings.Join(nics, ","), "gid": ep.nic.gid.String(), "mtu": strconv.Itoa(mtu), "cts": string(o.CTS),
 		"route": string(o.Route), "notify": string(o.Notify), "signal-every": strconv.Itoa(o.SignalEvery),
+		"train":  strconv.Itoa(o.Train),
 		"inline": strconv.Itoa(ep.inlined()), "close-order": string(o.Close), "mr": string(how),
 		"soft": strconv.FormatBool(ep.nic.soft()),
 	}

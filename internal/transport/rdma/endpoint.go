@@ -146,7 +146,7 @@ func (ep *endpoint) findPeers() error {
 
 // allocate makes and registers all memory.
 func (ep *endpoint) allocate() (err error) {
-	size := max(ep.env.Region, 1)
+	size := ep.o.region(ep.env.Region)
 	if len(ep.out) > 0 {
 		if ep.source, err = ep.newRegion(size, 0); err != nil {
 			return fmt.Errorf("source: %w", err)
@@ -175,6 +175,14 @@ func (ep *endpoint) allocate() (err error) {
 	}
 	ep.control, err = newControl(ep.context, at)
 	return err
+}
+
+// trainBytes is the most that a train's messages take, unless a single batch needs more.
+const trainBytes = 16 << 20
+
+// region is how many bytes the source has, and each inbox, where the largest batch needs so many.
+func (o Options) region(batch uint64) uint64 {
+	return max(batch, min(batch*uint64(o.Train), trainBytes), 1)
 }
 
 // prepare makes this rank's half of every connection, in the order that its peers keep too.
@@ -311,7 +319,7 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 	if err := q.Init(q.nic.port.Number); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	if m.receives {
+	if m.receives && m.ep.o.Notify != InMemory {
 		n := C.uint32_t(m.ep.o.queues(m.ep.pool.Sizes()).receives)
 		err := call(func(e *C.struct_p2p_error) {
 			C.p2p_rdma_receives((*C.struct_ibv_qp)(q.Pointer()), C.uint32_t(q.index), n, e)

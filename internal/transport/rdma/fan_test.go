@@ -17,6 +17,9 @@ var fanForms = map[string]rdma.Options{
 	"shared":          {Conns: 6, Groups: 2, SignalEvery: 5},
 	"pre-granted":     {Conns: 4, Groups: 1, CTS: rdma.CTSPreGranted},
 	"routed by order": {Conns: 2, QPs: 3, Route: rdma.RouteFIFO, Notify: rdma.WriteThenImm},
+	"in memory":       {Conns: 3, Groups: 2, QPs: 2, Notify: rdma.InMemory, SignalEvery: 3},
+	"train":           {Conns: 2, Train: 3},
+	"memory, train":   {Conns: 2, Notify: rdma.InMemory, Train: 4},
 }
 
 // TestFan: one rank sends to all others, or they to it, and every byte is the right one of the right rank.
@@ -33,6 +36,9 @@ func TestFan(t *testing.T) {
 						t.Errorf("%d ways", w.ways)
 					}
 					for i, size := range []uint64{0, 1, 64, 4097, 30000} {
+						if size < least(o) {
+							continue
+						}
 						b := batch(transport.OpLatency, size, 1)
 						b.First = uint64(20 * i)
 						w.must(t, b)

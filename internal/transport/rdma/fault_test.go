@@ -19,6 +19,9 @@ import (
 // shared are options whose queue pairs serve several connections.
 var shared = rdma.Options{Conns: 8, Groups: 2, Depth: 2}
 
+// unseen are the same, whose receivers take no completions.
+var unseen = rdma.Options{Conns: 8, Groups: 2, Depth: 2, Notify: rdma.InMemory, Train: 16, Back: true}
+
 // long is a batch that does not end before a fault befalls it.
 func long(op transport.Op, size uint64, window int) transport.Batch {
 	b := batch(op, size, window)
@@ -92,11 +95,28 @@ func TestFaults(t *testing.T) {
 		{"another's immediate, unasked", "fake0/drop-imm=30", rdma.Options{Conns: 8, CTS: rdma.CTSPreGranted}, transporttest.ErrFailed, []string{"misrouted"}},
 		{"no devices", "no-devices", shared, gpu.ErrUnsupported, []string{"no RDMA device", "rdma link add"}},
 		{"no queue pairs", "fail-create_qp=12", shared, gpu.ErrUnsupported, []string{"ibv_create_qp", "cannot allocate memory"}},
+		{"in memory: wrong key", "fake0/bad-rkey=100", unseen, transporttest.ErrFailed, []string{"remote access error"}},
+		{"in memory: port goes down", "fake0/port-down-after=500", unseen, transporttest.ErrFailed, []string{"fake0", "port 1 is down"}},
+		{"in memory: other port goes down", "fake1/port-down-after=50", unseen, transporttest.ErrFailed, []string{"fake1", "port 1 is down"}},
+		{"in memory: device removed", "fake0/removed-after=500", unseen, transporttest.ErrFailed, []string{"fake0", "device removed or failed"}},
 		{"cannot connect", "fake1/fail-modify_qp=110", shared, transporttest.ErrFailed, []string{"ibv_modify_qp", "timed out"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fake(t, c.faults)
 			fails(t, subject(t, 2, c.o), long(transport.OpStream, 64, 64), c.class, c.says...)
+		})
+	}
+}
+
+// TestVolleyFaults: in a ping-pong without completions to wait for, either end hears of what befell it or the other.
+func TestVolleyFaults(t *testing.T) {
+	for faults, says := range map[string]string{
+		"fake0/bad-rkey=300": "remote", "fake1/bad-rkey=300": "remote", // as either end says it
+		"fake0/port-down-after=500": "port 1 is down", "fake1/removed-after=500": "device removed or failed",
+	} {
+		t.Run(faults, func(t *testing.T) {
+			fake(t, faults)
+			fails(t, subject(t, 2, unseen), long(transport.OpPingPong, 64, 1), transporttest.ErrFailed, says)
 		})
 	}
 }
@@ -145,40 +165,57 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
-// TestKilled: either end dies in the middle of a window.
+// TestKilled: either end dies in the middle of a window, or of a train.
 func TestKilled(t *testing.T) {
-	for victim := range 2 {
-		t.Run(fmt.Sprint(victim), func(t *testing.T) {
-			fake(t, "")
-			b := long(transport.OpStream, 4096, 64)
-			w := launch(t, subject(t, 2, shared), b.Region())
-			time.AfterFunc(200*time.Millisecond, func() { w.kill(victim) })
-			_, err := w.run(w.all(), b)
-			says(t, err, fmt.Sprintf("rank %d: killed by signal 9", victim))
-		})
+	for name, o := range map[string]rdma.Options{"shared": shared, "in memory": unseen} {
+		for victim := range 2 {
+			t.Run(fmt.Sprintf("%s, %d", name, victim), func(t *testing.T) {
+				fake(t, "")
+				b := long(transport.OpStream, 4096, 64)
+				if o.Train > 1 {
+					b = long(transport.OpPingPong, 4096, 1)
+				}
+				w := launch(t, subject(t, 2, o), b.Region())
+				time.AfterFunc(200*time.Millisecond, func() { w.kill(victim) })
+				_, err := w.run(w.all(), b)
+				says(t, err, fmt.Sprintf("rank %d: killed by signal 9", victim))
+			})
+		}
 	}
 }
 
 // TestSilentPeer: a rank that the other one never answers says what it waits for, and ends.
 func TestSilentPeer(t *testing.T) {
+	seen := rdma.Options{Conns: 3, Notify: rdma.InMemory, Train: 2, Back: true}
 	for _, c := range []struct {
+		o    rdma.Options
+		op   transport.Op
+		n    int // messages of a sample
 		rank int
 		says string
 	}{
-		{0, " s for the receiver's credit (want 1, have 0)"},
-		{1, " s for the sender's completion (want 6, have 0)"},
+		{rdma.Options{Conns: 3}, transport.OpStream, 6, 0, " s for the receiver's credit (want 1, have 0)"},
+		{rdma.Options{Conns: 3}, transport.OpStream, 6, 1, " s for the sender's completion (want 6, have 0)"},
+		{seen, transport.OpStream, 6, 0, " s for the receiver's credit (want 1, have 0)"},
+		{seen, transport.OpStream, 6, 1, " s for the sender's completion (want 6, have 0)"},
+		{seen, transport.OpPingPong, 1, 0, " s for the receiver's credit (want 1, have 0)"},
+		{seen, transport.OpPingPong, 1, 1, " s for the sender's completion (want 1, have 0)"},
 	} {
-		t.Run(fmt.Sprint(c.rank), func(t *testing.T) {
+		path := string(c.o.Notify)
+		if path == "" {
+			path = "write-imm"
+		}
+		t.Run(fmt.Sprintf("%s, %s, %d", path, c.op, c.rank), func(t *testing.T) {
 			fake(t, "")
-			w, err := try(t, subject(t, 2, rdma.Options{Conns: 3}), 1<<20, time.Second)
+			w, err := try(t, subject(t, 2, c.o), 1<<20, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.run([]int{c.rank}, batch(transport.OpStream, 64, 6))
+			_, err = w.run([]int{c.rank}, batch(c.op, 64, c.n))
 			if !errors.Is(err, transporttest.ErrHang) {
 				t.Error(err)
 			}
-			says(t, err, fmt.Sprintf("rank %d: rdma write-imm: stream, size 64: waited ", c.rank), c.says,
+			says(t, err, fmt.Sprintf("rank %d: rdma %s: %s, size 64: waited ", c.rank, path, c.op), c.says,
 				fmt.Sprintf("rank %d was in phase warm-up, size 64, iteration 0, waiting for", c.rank),
 				fmt.Sprintf("rank %d was in phase idle", 1-c.rank))
 		})

@@ -10,17 +10,18 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
-// TestHWSuite runs the suite on real verbs, on the form that has most to route. TestHWForms runs them all, more briefly.
+// TestHWSuite runs the suite on real verbs, on the form that has most to route and on one that has nothing to.
+// TestHWForms runs them all, more briefly.
 func TestHWSuite(t *testing.T) {
 	rdmatest.Ports(t)
-	for _, name := range []string{"shared"} {
+	for _, name := range []string{"shared", "shared, memory"} {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t, 2, forms[name])
 			most, _, err := forms[name].Largest(s.Devices)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Most = most
+			s.Most, s.Least = most, least(forms[name])
 			transporttest.Run(t, s)
 		})
 	}

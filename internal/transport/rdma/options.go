@@ -28,6 +28,7 @@ type Options struct {
 	Route       Route  `json:"route,omitempty"`        // how the receiver knows whose a message is; imm
 	Notify      Notify `json:"notify,omitempty"`       // how it hears of one; write-imm
 	SignalEvery int    `json:"signal_every,omitempty"` // of so many work requests of a queue pair one reports its completion; 1
+	Train       int    `json:"train,omitempty"`        // samples of latency and pingpong that follow each other before the ranks meet again, fewer where they are large; 1
 	Inline      *int   `json:"inline,omitempty"`       // messages of at most so many bytes travel in their work request; nil: 64, 0: none
 	Close       Order  `json:"close,omitempty"`        // the order in which connections are closed; lifo
 }
@@ -68,6 +69,7 @@ type Route string
 const (
 	RouteImm  Route = "imm"  // by the immediate data
 	RouteFIFO Route = "fifo" // by the order in which receives were posted
+	routeNone Route = "none" // by the place of the message: with InMemory, and only then
 )
 
 // Notify says how the receiver hears of a message.
@@ -77,6 +79,7 @@ type Notify string
 const (
 	WriteImm     Notify = "write-imm" // the message's write carries the immediate data
 	WriteThenImm Notify = "write+imm" // an empty write behind it does
+	InMemory     Notify = "memory"    // nothing does: it looks at the message's last byte
 )
 
 // Order is an order.
@@ -88,6 +91,9 @@ const (
 	FIFO   Order = "fifo"
 	Random Order = "random"
 )
+
+// Train is how many samples a train has at most.
+const Train = 256
 
 // Requests is how many messages a connection can have under way: what queues are sized by.
 const Requests = 256
@@ -102,14 +108,19 @@ func (o Options) settle() (Options, error) {
 	defaults(&o.Conns, 16)
 	defaults(&o.Window, 8)
 	defaults(&o.SignalEvery, 1)
+	defaults(&o.Train, 1)
 	inline := defaultInline
 	defaults(&o.Inline, &inline)
+	route := o.Route
+	if o.Notify == InMemory {
+		defaults(&o.CTS, CTSPreGranted)
+	}
 	for _, err := range []error{
 		choose("--fan", &o.Fan, Pair, FanOut, FanIn),
 		choose("--mr", &o.MR, MRAuto, MRReg, MRDMABuf),
 		choose("--cts", &o.CTS, CTSFIFO, CTSPreGranted),
 		choose("--route", &o.Route, RouteImm, RouteFIFO),
-		choose("--notify", &o.Notify, WriteImm, WriteThenImm),
+		choose("--notify", &o.Notify, WriteImm, WriteThenImm, InMemory),
 		choose("--close-order", &o.Close, LIFO, FIFO, Random),
 	} {
 		if err != nil {
@@ -129,8 +140,27 @@ func (o Options) settle() (Options, error) {
 		return o, errors.New("--route fifo: a receive of a shared queue pair serves whichever connection's message comes next: use --route imm, or --groups 0")
 	case o.Fan != Pair && o.Back:
 		return o, fmt.Errorf("--fan %s: messages go one way: use --op latency,stream", o.Fan)
+	case o.Train < 1 || o.Train > Train:
+		return o, fmt.Errorf("--train %d: want 1 to %d", o.Train, Train)
+	}
+	if o.Notify == InMemory {
+		if err := o.inMemory(route); err != nil {
+			return o, err
+		}
+		o.Route = routeNone
 	}
 	return o, o.feasible()
+}
+
+// inMemory refuses what takes a completion at the receiver, where it has none. route is what was asked for.
+func (o Options) inMemory(route Route) error {
+	switch {
+	case o.CTS != CTSPreGranted:
+		return fmt.Errorf("--cts %s: with --notify memory a receiver looks for a window's last messages only, and lets no single one come: use --cts pre-granted", o.CTS)
+	case route != "":
+		return fmt.Errorf("--route %s: with --notify memory there are no completions to route: leave it out", route)
+	}
+	return nil
 }
 
 // feasible refuses what would overrun a queue.

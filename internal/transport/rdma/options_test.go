@@ -28,6 +28,9 @@ func TestSettle(t *testing.T) {
 		{Options{Conns: pool.MaxComms}, nil},
 		{Options{GID: pointer(0), Inline: pointer(0)}, nil},
 		{Options{Conns: 64, Groups: 1, Window: 8, Depth: 2}, nil},
+		{Options{Notify: InMemory, Groups: 4, Fan: FanIn}, nil},
+		{Options{Notify: InMemory, CTS: CTSPreGranted, Train: Train}, nil},
+		{Options{Train: 2}, nil},
 		{Options{Groups: 17}, []string{"--groups 17 with --conns 16", "use --groups 16 or fewer"}},
 		{Options{Groups: -1}, []string{"--groups -1: want 0 to"}},
 		{Options{Conns: -1}, []string{"--conns -1: want 1 to 4095"}},
@@ -52,7 +55,13 @@ func TestSettle(t *testing.T) {
 		{Options{MR: "odp"}, []string{"--mr odp: use one of [auto reg dmabuf]"}},
 		{Options{CTS: "offload"}, []string{"--cts offload: use one of [fifo pre-granted]"}},
 		{Options{Route: "tag"}, []string{"--route tag: use one of [imm fifo]"}},
-		{Options{Notify: "send"}, []string{"--notify send: use one of [write-imm write+imm]"}},
+		{Options{Notify: "send"}, []string{"--notify send: use one of [write-imm write+imm memory]"}},
+		{Options{Notify: InMemory, CTS: CTSFIFO}, []string{"--cts fifo: with --notify memory", "use --cts pre-granted"}},
+		{Options{Notify: InMemory, Route: RouteImm}, []string{"--route imm: with --notify memory", "leave it out"}},
+		{Options{Notify: InMemory, Route: RouteFIFO}, []string{"--route fifo: with --notify memory", "leave it out"}},
+		{Options{Route: "none"}, []string{"--route none: use one of [imm fifo]"}},
+		{Options{Train: -1}, []string{"--train -1: want 1 to 256"}},
+		{Options{Train: Train + 1}, []string{"--train 257: want 1 to 256"}},
 		{Options{Close: "any"}, []string{"--close-order any: use one of [lifo fifo random]"}},
 	} {
 		text, err := json.Marshal(c.o)
@@ -77,10 +86,35 @@ func TestDefaults(t *testing.T) {
 	got, err := Options{}.settle()
 	want := Options{
 		Depth: 1, QPs: 1, Conns: 16, Window: 8, Fan: Pair, MR: MRAuto, CTS: CTSFIFO, Route: RouteImm, Notify: WriteImm,
-		SignalEvery: 1, Inline: pointer(64), Close: LIFO,
+		SignalEvery: 1, Train: 1, Inline: pointer(64), Close: LIFO,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
+	}
+	got, err = Options{Notify: InMemory}.settle()
+	want.Notify, want.CTS, want.Route = InMemory, CTSPreGranted, routeNone
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("in memory: %+v, %v", got, err)
+	}
+}
+
+// TestRegion: a train has places for its messages, as long as they are small; a batch always has its own.
+func TestRegion(t *testing.T) {
+	for _, c := range []struct {
+		batch uint64
+		train int
+		want  uint64
+	}{
+		{0, 1, 1},
+		{512, 1, 512},
+		{512, 100, 51200},
+		{1 << 20, 10, 10 << 20},
+		{1 << 20, 200, trainBytes},
+		{1 << 30, 200, 1 << 30},
+	} {
+		if got := (Options{Train: c.train}).region(c.batch); got != c.want {
+			t.Errorf("train %d of batches of %d: %d bytes, want %d", c.train, c.batch, got, c.want)
+		}
 	}
 }
 

@@ -4,7 +4,8 @@
 // A rank has connections to the ranks that it sends to. A message is a write into the receiver's inbox that carries
 // immediate data, or is followed by an empty write that does: it takes one of the receives that the receiver has
 // posted, which have no buffer, so that any of them serves any connection. The immediate data name the receiver's
-// connection and request; wr_id names the sender's.
+// connection and request; wr_id names the sender's. Or the message is the write alone, and the receiver sees it by its
+// last byte.
 //
 // The receiver lets messages come by small writes into the sender's FIFO, one a message, or all at once (pre-granted).
 // When a sample's messages are all there it writes that into a word of the sender's: then the sample has ended.
@@ -51,6 +52,11 @@ func (t *rdma) Probe(devices []gpu.Info) error {
 	}
 	if comms := t.o.comms(len(devices)); comms > pool.MaxComms {
 		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
+	}
+	for rank, d := range devices {
+		if t.o.Notify == InMemory && d.Kind != hostKind {
+			return fmt.Errorf("rdma: rank %d: --notify memory: the CPU looks at messages, and cannot into the memory of a %s device: use --notify write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
+		}
 	}
 	all, err := verbs.Devices()
 	if err != nil {

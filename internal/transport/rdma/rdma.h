@@ -15,8 +15,10 @@
 enum {
 	RDMA_REQUESTS = 256, /* messages of a connection under way at most */
 	RDMA_IDS = 1 << 12,
-	RDMA_POLL = 16,  /* completions taken at a time */
-	RDMA_CHAIN = 16, /* work requests posted at a time */
+	RDMA_POLL = 16,             /* completions taken at a time */
+	RDMA_CHAIN = 16,            /* work requests posted at a time … */
+	RDMA_CHAIN_BYTES = 1 << 16, /* … or so many bytes of them, so that the device begins before all are posted */
+	RDMA_TRAIN = 256,           /* samples of a train at most */
 };
 
 /* A receiver's permission for one message, written into the sender's FIFO. */
@@ -54,7 +56,8 @@ struct rdma_chain {
 struct rdma_qp {
 	struct ibv_qp *qp;
 	struct rdma_chain *chain;
-	uint32_t chained;       /* in the chain */
+	uint32_t chained;       /* in the chain: work requests … */
+	uint32_t chained_bytes; /* … and bytes of them */
 	uint32_t owed;          /* receives that completed and are to be posted anew … */
 	uint32_t slack;         /* … of which so many can wait for a better moment */
 	uint32_t listed;        /* 1: among the end's busy ones */
@@ -99,6 +102,10 @@ struct rdma_conn {
 	uint32_t remote_fifo_rkey;
 	uint64_t expected[RDMA_REQUESTS / 64]; /* requests that were granted and have not come */
 	uint8_t request_of[RDMA_REQUESTS];     /* by serial: for receives that are told by their order */
+	/* Receiver that looks into its memory: */
+	uint32_t seen;       /* of the messages that it looks for: how many have come */
+	uint8_t armed;       /* what the last byte of the next one is until that comes … */
+	const uint8_t *tail; /* … and where that byte is */
 };
 
 /* A rank that this one sends to or receives from. */
@@ -115,12 +122,15 @@ struct rdma_peer {
 
 /* How messages go; fixed when the end is made. */
 struct rdma_ways {
-	uint32_t window;                       /* messages of a connection under way */
-	uint32_t signal_every;                 /* work requests of a queue pair for one that reports its completion */
-	uint32_t inlined;                      /* bytes of the largest message that travels in its work request */
-	uint32_t pre_granted, by_order, apart; /* --cts, --route, --notify */
-	uint32_t together;                     /* 1: the ranks that send begin a sample together */
-	uint32_t yields;                       /* looks in vain after which the CPU is given away; 0: never */
+	uint32_t window;                /* messages of a connection under way */
+	uint32_t signal_every;          /* work requests of a queue pair for one that reports its completion */
+	uint32_t inlined;               /* bytes of the largest message that travels in its work request */
+	uint32_t pre_granted, by_order; /* --cts, --route */
+	uint32_t apart, in_memory;      /* --notify */
+	uint32_t train;                 /* samples of latency and pingpong that follow each other */
+	uint32_t together;              /* 1: the ranks that send begin a sample together */
+	uint32_t soft;                  /* 1: the CPU is the NIC */
+	uint32_t yields;                /* looks in vain after which the CPU is given away; 0: never */
 };
 
 struct rdma_end {
@@ -133,6 +143,7 @@ struct rdma_end {
 	struct rdma_conn *out, *in;
 	struct rdma_peer *peer;
 	uint8_t *source;
+	uint64_t bytes; /* of the source, and of each inbox */
 	uint32_t source_lkey, control_lkey, inbox_rkey;
 	uint32_t *busy, busies;                           /* indices of queue pairs with something to post */
 	uint64_t samples;                                 /* begun, over all batches */

@@ -48,6 +48,8 @@ func (ep *endpoint) accepts(b transport.Batch) error {
 		return fmt.Errorf("it is closed: %w", abi.ErrInvalid)
 	case b.Size > ep.nic.largest():
 		return fmt.Errorf("messages of %d bytes: %s takes at most %d: %w", b.Size, ep.nic, ep.nic.largest(), abi.ErrInvalid)
+	case b.Size == 0 && ep.o.Notify == InMemory:
+		return fmt.Errorf("messages of 0 bytes: --notify memory sees a message by its last byte: use --notify write-imm: %w", abi.ErrInvalid)
 	case !ep.ready:
 		return fmt.Errorf("not connected: %w", abi.ErrInvalid)
 	case ep.end.broken != 0:
@@ -63,7 +65,7 @@ func (ep *endpoint) accepts(b transport.Batch) error {
 // watch looks for asynchronous events of the device while a batch runs, and ends it when there is trouble. The function
 // that it returns ends the watch, and says what happened; "": nothing.
 func (ep *endpoint) watch() func() string {
-	const pause = 20 * time.Millisecond
+	const pause = 100 * time.Millisecond
 	var event string
 	stop := make(chan struct{})
 	var done sync.WaitGroup

@@ -32,6 +32,8 @@ func TestSanitized(t *testing.T) {
 		{"apart", "fake0/drop-imm=400"},
 		{"shared by all", "fake0/port-down-after=900"},
 		{"pre-granted", "fake1/removed-after=900"},
+		{"in memory", "fake0/bad-rkey=900"},
+		{"in memory, shared", "fake1/removed-after=900"},
 	} {
 		t.Run(c.form+" "+c.faults, func(t *testing.T) {
 			env, count := verbstest.Log(t)

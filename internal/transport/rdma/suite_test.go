@@ -62,6 +62,19 @@ var forms = map[string]rdma.Options{
 	"nothing inlined": {Conns: 4, Groups: 2, Inline: new(int), Back: true},
 	"one at a time":   {Conns: 4, Groups: 2, Window: 1, Back: true},
 	"as many as go":   {Conns: 1, Window: rdma.Requests, SignalEvery: 64, Back: true},
+	"in memory":       {Conns: 4, QPs: 3, Notify: rdma.InMemory, SignalEvery: 4, Back: true},
+	"shared, memory":  {Conns: 6, Groups: 2, QPs: 2, Notify: rdma.InMemory, Train: 3, Back: true},
+	"memory, train":   {Conns: 1, Notify: rdma.InMemory, Train: rdma.Train, Inline: new(int), Back: true},
+	"train":           {Conns: 3, Groups: 1, Train: 4, Back: true},
+	"train, unasked":  {Conns: 2, Notify: rdma.WriteThenImm, CTS: rdma.CTSPreGranted, Train: 5, Back: true},
+}
+
+// least is how many bytes a message must have.
+func least(o rdma.Options) uint64 {
+	if o.Notify == rdma.InMemory {
+		return 1
+	}
+	return 0
 }
 
 func TestSuite(t *testing.T) {
@@ -69,7 +82,7 @@ func TestSuite(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t, 2, o)
-			s.Most = 1 << 30 // of the fake's ports
+			s.Most, s.Least = 1<<30, least(o) // of the fake's ports
 			transporttest.Run(t, s)
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,7 @@ type Subject struct {
 	Free    uint64 // bytes each device may be asked for; messages beyond 4 GiB are tested when they fit
 	Graph   bool   // the engine can record a window
 	Most    uint64 // bytes of the largest message; 0: there is no limit
+	Least   uint64 // bytes of the smallest message
 	Brief   bool   // no messages beyond 4 GiB: the test runs other forms of the transport on these
 }
 
@@ -177,12 +179,17 @@ func batch(op transport.Op, size uint64) transport.Batch {
 	return b
 }
 
+// possible are the sizes that the transport takes.
+func (s Subject) possible(sizes []uint64) []uint64 {
+	return slices.DeleteFunc(slices.Clone(sizes), func(size uint64) bool { return size < s.Least })
+}
+
 func (s Subject) sizes(t *testing.T) {
 	sizes := []uint64{0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 511, 513, 4095, 4096, 65537, 1 << 20, 1<<20 + 1, 3000001}
 	team := s.team(t, batch(transport.OpStream, 3000001).Region(), nil)
 	first := uint64(0)
 	for _, op := range transport.Ops {
-		for _, size := range sizes {
+		for _, size := range s.possible(sizes) {
 			b := batch(op, size)
 			b.First = first
 			s.must(t, team, b)
@@ -219,7 +226,7 @@ func (s Subject) checks(t *testing.T) {
 	team := s.team(t, 8<<20, nil)
 	for _, check := range []transport.Check{transport.CheckOff, transport.CheckSample, transport.CheckFull} {
 		for _, op := range transport.Ops {
-			for _, size := range []uint64{0, 1, 64, 65, 5000, 1<<20 + 3} {
+			for _, size := range s.possible([]uint64{0, 1, 64, 65, 5000, 1<<20 + 3}) {
 				b := batch(op, size)
 				b.Check = check
 				s.must(t, team, b)

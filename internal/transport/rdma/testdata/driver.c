@@ -1,13 +1,16 @@
 /*
  * driver.c: the timed loops between two ends of one process, in two threads, on whatever libibverbs it is linked with.
- * It is built with rdma.c itself in it, and sanitizers, so that every access of the loops is watched: queues, rings and
- * memory are no larger than they must be. It says what went wrong and ends with 1.
+ * It is built with the loops themselves in it, and sanitizers, so that every access of theirs is watched: queues, rings
+ * and memory are no larger than they must be. It says what went wrong and ends with 1.
  *
  *	driver         every form, every operation, then everything is closed; and so again, in three orders
  *	driver NAME    the form of that name fails in the middle of a batch (by FAKEVERBS_FAULT), and everything is
  *closed
  */
+#include "memory.c"
+#include "post.c"
 #include "rdma.c"
+#include "sample.c"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -21,19 +24,29 @@
 		}                                                                                                      \
 	} while (0)
 
-enum { MOST = 64, LARGEST = 5000, SLOTS = 40 };
+enum { MOST = 64, LARGEST = 5000, SLOTS = 40, ITERS = 60 };
 
 struct form {
 	const char *name;
-	uint32_t conns, groups, qps, window, signal_every, inlined, pre_granted, by_order, apart;
+	uint32_t conns, groups, qps, window, signal_every, inlined, pre_granted, by_order, apart, in_memory, train;
 };
 
 static const struct form forms[] = {
-	{"alone", 1, 0, 1, 8, 1, 64, 0, 0, 0},         {"unshared", 4, 0, 3, 8, 3, 64, 0, 0, 0},
-	{"shared", 9, 2, 1, 5, 1, 64, 0, 0, 0},        {"shared by all", 5, 1, 3, 3, 7, 0, 0, 0, 0},
-	{"pre-granted", 6, 3, 2, 4, 4, 64, 1, 0, 0},   {"apart", 4, 2, 1, 2, 1, 64, 0, 0, 1},
-	{"by order", 3, 0, 2, 6, 2, 64, 0, 1, 0},      {"by order, apart", 2, 0, 3, 7, 5, 64, 1, 1, 1},
-	{"one at a time", 4, 2, 2, 1, 1, 64, 0, 0, 0}, {"deep", 1, 0, 1, 256, 64, 64, 0, 0, 0},
+	{"alone", 1, 0, 1, 8, 1, 64, 0, 0, 0, 0, 1},
+	{"unshared", 4, 0, 3, 8, 3, 64, 0, 0, 0, 0, 1},
+	{"shared", 9, 2, 1, 5, 1, 64, 0, 0, 0, 0, 1},
+	{"shared by all", 5, 1, 3, 3, 7, 0, 0, 0, 0, 0, 1},
+	{"pre-granted", 6, 3, 2, 4, 4, 64, 1, 0, 0, 0, 1},
+	{"apart", 4, 2, 1, 2, 1, 64, 0, 0, 1, 0, 1},
+	{"by order", 3, 0, 2, 6, 2, 64, 0, 1, 0, 0, 1},
+	{"by order, apart", 2, 0, 3, 7, 5, 64, 1, 1, 1, 0, 1},
+	{"one at a time", 4, 2, 2, 1, 1, 64, 0, 0, 0, 0, 1},
+	{"deep", 1, 0, 1, 256, 64, 64, 0, 0, 0, 0, 1},
+	{"in memory", 1, 0, 1, 4, 2, 64, 1, 0, 0, 1, 1},
+	{"in memory, shared", 7, 3, 2, 5, 3, 0, 1, 0, 0, 1, 4},
+	{"train", 3, 0, 2, 2, 1, 64, 0, 0, 0, 0, 3},
+	{"train, apart", 2, 1, 1, 3, 1, 64, 1, 0, 1, 0, RDMA_TRAIN},
+	{"long train", 1, 0, 1, 1, 1, 64, 1, 0, 0, 1, RDMA_TRAIN},
 };
 
 struct side {
@@ -47,7 +60,7 @@ struct side {
 	struct p2p_batch batch;
 	struct p2p_result result;
 	struct p2p_error error;
-	int64_t samples[8];
+	int64_t samples[ITERS];
 	int rc;
 };
 
@@ -63,7 +76,7 @@ static int wait_engine(void *self, const struct p2p_ctx *c, struct p2p_error *e)
 	return P2P_OK;
 }
 
-static int fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+static int fill_payload(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
 		struct p2p_error *e) {
 	(void)self, (void)c, (void)step, (void)e;
 	for (size_t i = 0; i < n; i++)
@@ -71,7 +84,7 @@ static int fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t
 	return P2P_OK;
 }
 
-static int check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
+static int check_payload(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
 		 struct p2p_mismatch *m, struct p2p_error *e) {
 	(void)self, (void)c, (void)step, (void)e;
 	*m = (struct p2p_mismatch){0};
@@ -82,7 +95,7 @@ static int check(void *self, const struct p2p_ctx *c, const void *p, size_t n, u
 }
 
 static struct p2p_engine engine = {
-	.abi = P2P_ABI, .bind = bind_engine, .wait = wait_engine, .fill = fill, .check = check};
+	.abi = P2P_ABI, .bind = bind_engine, .wait = wait_engine, .fill = fill_payload, .check = check_payload};
 
 /* ---- ends ------------------------------------------------------------------------------------------------------- */
 
@@ -132,7 +145,7 @@ static void make_queues(struct side *s, const struct form *f, int receives) {
 			MUST(q->qp && q->ring && q->chain);
 			MUST(!ibv_modify_qp(q->qp, &init,
 					    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-			MUST(!receives || !p2p_rdma_receives(q->qp, end->qps, receives_of(f), &e));
+			MUST(!receives || f->in_memory || !p2p_rdma_receives(q->qp, end->qps, receives_of(f), &e));
 			end->qps++;
 		}
 	}
@@ -181,8 +194,15 @@ static void open_side(struct side *s, const struct form *f, struct ibv_device *d
 	end->ctx = &s->ctx;
 	end->engine = &engine;
 	end->rank = rank;
-	end->ways =
-		(struct rdma_ways){f->window, f->signal_every, f->inlined, f->pre_granted, f->by_order, f->apart, 0, 0};
+	end->bytes = region_bytes();
+	end->ways = (struct rdma_ways){.window = f->window,
+				       .signal_every = f->signal_every,
+				       .inlined = f->inlined,
+				       .pre_granted = f->pre_granted,
+				       .by_order = f->by_order,
+				       .apart = f->apart,
+				       .in_memory = f->in_memory,
+				       .train = f->train};
 	uint32_t each = groups_of(f) * f->qps;
 	end->cq = calloc(2 * groups_of(f), sizeof *end->cq);
 	end->qp = calloc(2 * each, sizeof *end->qp);
@@ -320,16 +340,16 @@ static void strays(const struct form *f, struct side *s) {
 	struct ibv_wc wc = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .wc_flags = IBV_WC_WITH_IMM};
 	if (f->by_order || f->pre_granted) /* they are not told by what comes */
 		return;
-	wc.wr_id = wr_id(0, c->qp[0], 0, 0);
+	wc.wr_id = rdma_wr_id(0, c->qp[0], 0, 0);
 	for (int i = 0; i < 6; i++) {
 		c->count = c->finished + 1;
 		c->expected[0] = i > 0; /* that no request is expected is what the batches left */
 		wc.imm_data = htonl(request[i] << 16 | id[i]);
 		MUST(arrive(&x, &wc) != P2P_OK && strstr(e.text, "misrouted"));
 	}
-	wc.wr_id = wr_id(0, end->qps, 0, 0);
+	wc.wr_id = rdma_wr_id(0, end->qps, 0, 0);
 	MUST(arrive(&x, &wc) != P2P_OK);
-	wc.wr_id = wr_id(end->out->id, end->out->qp[0], end->qp[end->out->qp[0]].head, 0); /* not posted yet */
+	wc.wr_id = rdma_wr_id(end->out->id, end->out->qp[0], end->qp[end->out->qp[0]].head, 0); /* not posted yet */
 	MUST(retire(&x, &wc) != P2P_OK);
 	MUST(end->misroutes == before + 8);
 }
@@ -348,17 +368,17 @@ static void life(const struct form *f, struct ibv_device **devices, int other, i
 	uint64_t first = 0;
 	static const uint64_t sizes[] = {0, 1, 64, 65, LARGEST};
 	for (uint32_t op = P2P_OP_LATENCY; op <= P2P_OP_PINGPONG && !fails; op++)
-		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, first += 8) {
-			const uint32_t window = op == P2P_OP_STREAM || op == P2P_OP_BIDIR ? SLOTS : 1;
+		for (size_t i = f->in_memory; i < sizeof sizes / sizeof *sizes; i++, first += ITERS + 2) {
+			const int many = op == P2P_OP_STREAM || op == P2P_OP_BIDIR;
 			struct p2p_batch b = {.size = sizes[i],
 					      .stride = (sizes[i] + 511) / 512 * 512,
 					      .first = first,
 					      .seed = 3,
 					      .op = op,
 					      .check = P2P_CHECK_FULL,
-					      .window = window,
+					      .window = many ? SLOTS : 1,
 					      .warmup = 2,
-					      .iters = 6};
+					      .iters = many ? 6 : ITERS};
 			run_both(sides, &b);
 			good(f, sides, &b);
 		}
