@@ -167,8 +167,8 @@ func (d *Device) Reaches(other gpu.Info) bool {
 	return err == nil && other.Kind == d.info.Kind && peers(d.info, there)
 }
 
-// StoresLines: NVLink carries the stores of a warp to one line as one write, as NCCL's LL128 relies on; PCIe may divide
-// them.
+// StoresLines is nil where NVLink leads there: it carries the stores of a warp to one line as one write, as NCCL's LL128
+// relies on. PCIe may divide them.
 func (d *Device) StoresLines(to gpu.Info) error {
 	if d.info.Same(to) {
 		return nil

@@ -36,7 +36,7 @@ func (d *device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
 // Reaches is true for CPU memory of every NUMA node.
 func (d *device) Reaches(other gpu.Info) bool { return other.Kind == Kind }
 
-// StoresLines: a thread that plays a kernel's stores the words of a line before its flag.
+// StoresLines is nil: a thread that plays a kernel's stores the words of a line before its flag.
 func (d *device) StoresLines(gpu.Info) error { return nil }
 
 func (m *memory) Kind() (gpu.HandleKind, string) { return gpu.HandleMemFD, m.why }

@@ -65,8 +65,7 @@ KERNEL_ALONE(512) p2p_sr_stable(const sr_args args) {
 	run(&a, Stable());
 }
 
-// All threads send and receive. Sending waits for nobody, as a rule, and what is sent next is read while the wait for
-// what comes lasts.
+// All threads send and receive. Sending waits for nobody, as a rule.
 template <int form> struct Lines {
 	static constexpr bool divided = false;
 	sr_share share; // of a message, the same for all

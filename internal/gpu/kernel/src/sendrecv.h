@@ -299,8 +299,9 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 //	bool divided                  whether the roles are played by different threads
 //	bool message(a, c, roles)     divided: plays roles, called by all threads; whether this thread's went well
 //	bool window(a, n, c, it)      not divided: the same for all messages of an iteration. Round trips that follow
-//each 	                              other are samples of their own 	u32 pair()                    the number of the block's counters 	bool sender(a),
-//receiver(a)   whether this thread keeps what was sent, or received, there
+//	                              each other are samples of their own
+//	u32 pair()                    the number of the block's counters
+//	bool sender(a), receiver(a)   whether this thread keeps what was sent, or received, there
 
 // What a launch runs, as loops around one call of message, so that its code is there once.
 struct Shape {
