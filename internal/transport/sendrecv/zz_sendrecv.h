@@ -21,10 +21,12 @@ enum {
 	SR_LL_CTAS = 32,        /* ll: most blocks */
 	SR_LL_SLOTS = 8,        /* ll: messages under way at most */
 	SR_LL_BYTES = 16 << 10, /* ll: payload of a block at most, in lines of 8 bytes of payload and 8 of flags */
-	SR_WIDE_LINES = 256,    /* ll128: lines of a block at most, of 120 bytes of payload and 8 of flag … */
-	SR_LL128_BYTES = SR_WIDE_LINES * 120,                    /* … and so payload */
+	SR_WIDE_LINE = 128,     /* ll128: bytes of a line … */
+	SR_WIDE_PAYLOAD = SR_WIDE_LINE - 8,                      /* … of which the last 8 are the flag … */
+	SR_WIDE_LINES = 256,                                     /* … and lines of a block at most … */
+	SR_LL128_BYTES = SR_WIDE_LINES * SR_WIDE_PAYLOAD,        /* … and so payload */
 	SR_LL_AREA = SR_LL_SLOTS * SR_LL_CTAS * 2 * SR_LL_BYTES, /* bytes of ll's lines; ll128's are behind them … */
-	SR_LINES = SR_LL_AREA + SR_LL_SLOTS * SR_LL_CTAS * SR_WIDE_LINES * 128, /* … and bytes of both */
+	SR_LINES = SR_LL_AREA + SR_LL_SLOTS * SR_LL_CTAS * SR_WIDE_LINES * SR_WIDE_LINE, /* … and bytes of both */
 	SR_BULK_CHUNK = 16 << 10,                            /* bulk: bytes that one bulk copy moves … */
 	SR_BULK_STAGES = 6,                                  /* … and buffers of a role for them */
 	SR_BULK_SHARED = 2 * SR_BULK_STAGES * SR_BULK_CHUNK, /* bulk: dynamic shared memory of a block */

@@ -173,11 +173,12 @@ template <int form> struct Lines {
 template <int form> DEVICE void run_lines(const sr_args *a) {
 	const sr_group g = {thread(), threads(), 1};
 	const sr_share share = sr_share_of(a->bytes, block(), blocks());
+	constexpr int aligned = form | SR_ALIGNED, single = aligned | SR_SINGLE;
 	switch (sr_form(a, &g, &share, form)) {
 	case SR_ALIGNED | SR_SINGLE:
-		return run(a, Lines < form | SR_ALIGNED | SR_SINGLE > {share});
+		return run(a, Lines<single>{share});
 	case SR_ALIGNED:
-		return run(a, Lines < form | SR_ALIGNED > {share});
+		return run(a, Lines<aligned>{share});
 	default:
 		return run(a, Lines<form>{share});
 	}

@@ -195,7 +195,7 @@ SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_
  * it follows what sr_receive_ll received.
  */
 enum { SR_WIDE = 1, SR_ALIGNED = 2, SR_SINGLE = 4, SR_ANSWER = 8 };
-enum { SR_WIDE_LINE = 128, SR_WIDE_PAYLOAD = SR_WIDE_LINE - 8, SR_WIDE_FLAG = SR_WIDE_LINE / 8 - 1 };
+enum { SR_WIDE_FLAG = SR_WIDE_LINE / 8 - 1 }; /* number of the word that is the flag */
 
 /* Bytes of payload that a group's lines hold together, and bytes of them. */
 SR_FN sr_u32 sr_lines_payload(const struct sr_group *g, int form) {
@@ -222,8 +222,7 @@ SR_FN sr_u64 sr_flag(sr_u64 message, int form) {
 
 /*
  * Where the lines of a block begin, in bytes. Both kinds lie in memory of their own: a payload is no flag. The slots of
- * a block lie together, in a page or two, so that going round them does not go through more pages than a GPU has at
- * hand.
+ * a block lie together, so that going round them stays within a page or two.
  */
 SR_FN sr_u32 sr_lines_at(sr_u32 block, sr_u64 message, int form) {
 	const sr_u32 slot = block * SR_LL_SLOTS + (sr_u32)message % SR_LL_SLOTS;
