@@ -7,10 +7,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 GO_BUILD := go build -trimpath -buildvcs=false $(if $(VERSION),-ldflags '-X main.version=$(VERSION)')
 export PATH := $(CURDIR)/bin/tools:$(PATH)
 
-# Hand-written C: generated headers and the fakes under testdata keep their own shape.
+# The fakes under testdata keep their own shape.
 C_FILES = $(shell find cmd internal scripts \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) \
-	-not -name 'zz_*' -not -path '*/testdata/*')
-SH_FILES := scripts/setup scripts/gpu-acceptance scripts/rdma-acceptance scripts/sync-headers scripts/build-kernels \
+	-not -path '*/testdata/*')
+SH_FILES := scripts/setup scripts/gpu-acceptance scripts/rdma-acceptance scripts/stamp-headers scripts/build-kernels \
 	scripts/rxe-vm scripts/rxe-vm.d/init scripts/rxe-vm.d/guest scripts/rxe-vm.d/kernel \
 	scripts/bench/cpu-peers scripts/bench/cells .ci/run
 # The race detector sees Go only: it watches the packages that have no C.
@@ -52,7 +52,7 @@ fmt: ## format Go and C
 	scripts/setup build lint
 	gofumpt -w .
 	clang-format-19 -i $(C_FILES)
-	scripts/sync-headers
+	scripts/stamp-headers
 
 kernels: ## rebuild the committed device code
 	scripts/setup kernels

@@ -25,7 +25,7 @@ func fakeNCCL(t *testing.T) string {
 		t.Skipf("the fake library needs a compiler: %v", err)
 	}
 	lib := filepath.Join(t.TempDir(), "fakenccl.so")
-	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-fPIC", "-shared", source, "-o", lib).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-fPIC", "-shared", "-I../../internal", source, "-o", lib).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %s: %v\n%s", source, err, out)
 	}
 	return lib

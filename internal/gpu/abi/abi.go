@@ -4,7 +4,7 @@
 // It is the one place where Go code calls an engine's functions one by one; timed loops call them from C.
 package abi
 
-//go:generate ../../../scripts/sync-headers
+//go:generate ../../../scripts/stamp-headers
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra

@@ -3,9 +3,8 @@
  * the payload, and the tables through which a timed loop uses a device it knows nothing about: an engine that moves
  * bytes, memory that other processes can map, and a queue that runs kernels.
  *
- * The original is internal/gpu/abi/p2p.h. Packages with C of their own carry a generated copy, zz_p2p.h, because Go
- * does not rebuild a package when a header outside its folder changes; `go generate ./internal/gpu/abi` renews the
- * copies and a test compares them.
+ * Headers of other packages are included by their path below internal/, for example "gpu/abi/p2p.h". Go does not look
+ * into headers outside a package's folder: scripts/stamp-headers writes what they hold into the package's flags.
  *
  * Nothing here prints, exits or allocates.
  */

@@ -4,6 +4,7 @@ package best
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x427a49fa
 #include "best.h"
 */
 import "C"

@@ -2,7 +2,7 @@
 #ifndef P2P_BEST_H
 #define P2P_BEST_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 enum { BEST_ENGINES = 8, BEST_CLASSES = 65 };
 

@@ -19,6 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x427a49fa
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
 #include "libcuda.h"

@@ -7,7 +7,7 @@
 #ifndef CUDA_LIBCUDA_H
 #define CUDA_LIBCUDA_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* Results. */
 enum {

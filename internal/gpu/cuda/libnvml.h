@@ -2,7 +2,7 @@
 #ifndef CUDA_LIBNVML_H
 #define CUDA_LIBNVML_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* Results. */
 enum {

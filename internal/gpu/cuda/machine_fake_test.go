@@ -84,7 +84,7 @@ func buildFake(t *testing.T, name string, flags []string) string {
 	if _, err := os.Stat(lib); err == nil {
 		return lib
 	}
-	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", source, "-o", lib}, flags...)
+	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", "-I../..", source, "-o", lib}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %s: %v\n%s", source, err, out)
 	}

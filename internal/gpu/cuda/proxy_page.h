@@ -12,7 +12,7 @@
 #ifndef CUDA_PROXY_PAGE_H
 #define CUDA_PROXY_PAGE_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 enum {
 	PROXY_GROUP = 4,  /* slots that the kernel reads at once */

@@ -2,7 +2,7 @@
 #ifndef P2P_FAULT_H
 #define P2P_FAULT_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* A message is one that the engine copies, or one that leaves by other means; they are counted from 0. */
 enum {

@@ -2,7 +2,7 @@
 #ifndef P2P_HOST_H
 #define P2P_HOST_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* An engine that copies with the CPU, messages of nt_from bytes and more with non-temporal stores. NULL: no memory. */
 struct p2p_engine *p2p_host_engine_new(size_t nt_from);

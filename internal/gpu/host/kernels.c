@@ -165,7 +165,7 @@ SR_FN int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const 
 
 SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
 
-#include "zz_protocol.h"
+#include "gpu/abi/protocol.h"
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------- */
 

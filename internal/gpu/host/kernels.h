@@ -5,8 +5,8 @@
 #ifndef P2P_HOST_KERNELS_H
 #define P2P_HOST_KERNELS_H
 
+#include "gpu/abi/sendrecv.h"
 #include "pool.h"
-#include "zz_sendrecv.h"
 
 enum {
 	HOST_CTAS = 64,  /* most blocks of a grid: stable needs two for each of 32 */

@@ -2,7 +2,7 @@
 #ifndef P2P_HOST_QUEUE_H
 #define P2P_HOST_QUEUE_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* Commands that can wait at once, and that a recording can hold. */
 enum { HOST_QUEUE_ROOM = 32768 };

@@ -2,7 +2,7 @@
 #ifndef P2P_HOST_SHARE_H
 #define P2P_HOST_SHARE_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* The only kind of handle of CPU memory, as struct p2p_handle carries it. */
 enum { HOST_HANDLE_MEMFD = 1 };

@@ -5,7 +5,7 @@
 #ifndef P2P_HOST_WAITING_H
 #define P2P_HOST_WAITING_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 #include <limits.h>
 #include <linux/futex.h>

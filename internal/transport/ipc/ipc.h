@@ -8,9 +8,9 @@
 #ifndef P2P_IPC_H
 #define P2P_IPC_H
 
-#include "zz_loop.h"
-#include "zz_lru.h"
-#include "zz_ring.h"
+#include "transport/ipc/lru/lru.h"
+#include "transport/ipc/ring/ring.h"
+#include "transport/loop/loop.h"
 
 enum { IPC_DIRECT = 0, IPC_HANDSHAKE = 1, IPC_RELAY_POOLED = 2, IPC_RELAY_FRESH = 3, IPC_GET = 4, IPC_PATHS = 5 };
 enum { IPC_DONE_SEQ = 0, IPC_RING_ACK = 1 };

@@ -1,13 +1,11 @@
 /*
  * loop.h: what the timed loops of all transports have in common: a batch, its outcome, and everything that happens
  * outside the two readings of the clock — payload, check, barrier, sample.
- *
- * The original is internal/transport/loop/loop.h; transports carry a generated copy, zz_loop.h (see p2p.h).
  */
 #ifndef P2P_LOOP_H
 #define P2P_LOOP_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 enum { P2P_OP_LATENCY = 0, P2P_OP_STREAM = 1, P2P_OP_BIDIR = 2, P2P_OP_PINGPONG = 3 };
 enum { P2P_CHECK_OFF = 0, P2P_CHECK_SAMPLE = 1, P2P_CHECK_FULL = 2 };

@@ -31,7 +31,7 @@ func onFake(t *testing.T, env []string, body func(t *testing.T)) {
 		t.Skipf("the fake driver needs a compiler: %v", err)
 	}
 	lib := filepath.Join(t.TempDir(), "fakecuda.so")
-	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", source, "-o", lib}
+	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I../..", source, "-o", lib}
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %s: %v\n%s", source, err, out)
 	}

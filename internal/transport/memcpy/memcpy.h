@@ -2,7 +2,7 @@
 #ifndef P2P_MEMCPY_H
 #define P2P_MEMCPY_H
 
-#include "zz_loop.h"
+#include "transport/loop/loop.h"
 
 /* One direction: `engine` copies, `far` is the engine of the device on which the bytes arrive and are checked. */
 struct memcpy_way {

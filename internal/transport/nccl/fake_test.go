@@ -85,7 +85,7 @@ func (f fake) compile(t *testing.T, lib string) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skipf("the fake library needs a compiler: %v", err)
 	}
-	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", source, "-o", lib}, f.flags...)
+	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I../..", source, "-o", lib}, f.flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc %s: %v\n%s", source, err, out)
 	}

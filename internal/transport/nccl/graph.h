@@ -5,7 +5,7 @@
 #ifndef P2P_NCCL_GRAPH_H
 #define P2P_NCCL_GRAPH_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* What the driver tells of a kernel in a graph. One of function and kernel says which it is. */
 struct graph_kernel {

@@ -6,7 +6,7 @@
 #ifndef P2P_LIBNCCL_H
 #define P2P_LIBNCCL_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 /* Results. */
 enum {

@@ -4,7 +4,7 @@
 
 #include "graph.h"
 #include "libnccl.h"
-#include "zz_loop.h"
+#include "transport/loop/loop.h"
 
 /* One direction's control words, each on its own pair of cache lines (adjacent lines are prefetched together). */
 struct nccl_direction {

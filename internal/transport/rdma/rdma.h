@@ -10,7 +10,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "zz_loop.h"
+#include "transport/loop/loop.h"
 
 enum {
 	RDMA_REQUESTS = 256, /* messages of a connection under way at most */

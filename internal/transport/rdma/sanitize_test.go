@@ -16,7 +16,7 @@ func TestSanitized(t *testing.T) {
 	lib := verbstest.Build(t, flags...)
 	driver := filepath.Join(t.TempDir(), "driver")
 	args := append([]string{
-		"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I.", "testdata/driver.c", lib, "-o", driver, "-lpthread", "-lm",
+		"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I.", "-I../..", "testdata/driver.c", lib, "-o", driver, "-lpthread", "-lm",
 	}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc driver.c (libasan and libubsan come with it): %v\n%s", err, out)

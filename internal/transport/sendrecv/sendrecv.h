@@ -1,6 +1,6 @@
 /*
- * sendrecv.h: the timed loops over kernels that send and receive. zz_sendrecv.h is what those loops and the kernels
- * agree on; here is what Go and the loops do.
+ * sendrecv.h: the timed loops over kernels that send and receive. gpu/abi/sendrecv.h is what those loops and the
+ * kernels agree on; here is what Go and the loops do.
  *
  *   window.c    what one window puts on a rank's queue
  *   sendrecv.c  batches, launched window by window or resident
@@ -9,8 +9,8 @@
 #ifndef P2P_SENDRECV_TRANSPORT_H
 #define P2P_SENDRECV_TRANSPORT_H
 
-#include "zz_loop.h"
-#include "zz_sendrecv.h"
+#include "gpu/abi/sendrecv.h"
+#include "transport/loop/loop.h"
 
 enum { SENDRECV_WS = 0, SENDRECV_STABLE = 1, SENDRECV_PUT = 2, SENDRECV_LL = 3, SENDRECV_LL128 = 4, SENDRECV_CE = 5 };
 

@@ -7,6 +7,7 @@ package besttest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x427a49fa
 #include <stdlib.h>
 #include "besttest.h"
 */

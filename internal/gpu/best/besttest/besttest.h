@@ -2,7 +2,7 @@
 #ifndef P2P_BESTTEST_H
 #define P2P_BESTTEST_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 enum { SCRIPT_COSTS = 8 };
 

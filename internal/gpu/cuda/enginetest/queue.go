@@ -2,7 +2,7 @@ package enginetest
 
 /*
 #include <stdlib.h>
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 // Go hands addresses of device memory as numbers.
 static int queue_bind(struct p2p_queue *q, struct p2p_error *e) { return q->bind(q->self, e); }

@@ -28,7 +28,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../zz_p2p.h"
+#include "gpu/abi/p2p.h"
 #include "fakeproxy.h"
 
 enum { MAX_BLOCKS = 8192, MAX_PINS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30 };

@@ -11,7 +11,7 @@
  *   FAKE_LAUNCHES=FILE       each run adds a line: name, blocks, threads, dynamic shared memory, whether it may overlap
  *                            the one before it, argument in hex
  */
-#include "../../abi/sendrecv.h"
+#include "gpu/abi/sendrecv.h"
 #include "fakestreams.h"
 
 enum { MAX_LAUNCHES = 4096, SHARED_OF_ALL = 48 << 10, SHARED_MOST = 227 << 10 };

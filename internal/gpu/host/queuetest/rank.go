@@ -1,8 +1,8 @@
 package queuetest
 
 /*
-#include "zz_p2p.h"
-#include "zz_sendrecv.h"
+#include "gpu/abi/p2p.h"
+#include "gpu/abi/sendrecv.h"
 
 static void start(struct p2p_queue *q, void *kernel, uint32_t ctas, uint32_t threads, uint32_t bytes,
 		  const struct sr_args *a, struct p2p_error *e) {

@@ -1,5 +1,5 @@
 // sendrecv.cu: kernels that pass messages to kernels on other GPUs by loads and stores. The protocols are in
-// zz_protocol.h, and what a launch is told in zz_sendrecv.h.
+// gpu/abi/protocol.h, and what a launch is told in gpu/abi/sendrecv.h.
 #include "sendrecv.h"
 
 // The first sender_warps warps of a block send while the others receive.

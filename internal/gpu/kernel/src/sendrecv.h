@@ -1,11 +1,11 @@
-// sendrecv.h: what the kernels that send and receive have in common: the primitives of zz_protocol.h, and the two ways
-// in which a kernel runs, once and resident.
+// sendrecv.h: what the kernels that send and receive have in common: the primitives of gpu/abi/protocol.h, and the two
+// ways in which a kernel runs, once and resident.
 #ifndef P2P_SENDRECV_KERNELS_H
 #define P2P_SENDRECV_KERNELS_H
 
+#include "gpu/abi/sendrecv.h"
 #include "move.h"
 #include "sync.h"
-#include "zz_sendrecv.h"
 
 #define SR_FN DEVICE
 
@@ -218,7 +218,7 @@ DEVICE u32 sr_now(u32 value) {
 	return value;
 }
 
-#include "zz_protocol.h"
+#include "gpu/abi/protocol.h"
 
 // ---- the forms of a kernel ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // sendrecv_bulk.cu: the same with the bulk copy engine of sm_90. A block has two warps, and of each one thread that
-// works: one sends, the other one receives. The words and their order are those of zz_protocol.h, but copies overlap:
-// what is published is what has come to its end.
+// works: one sends, the other one receives. The words and their order are those of gpu/abi/protocol.h, but copies
+// overlap: what is published is what has come to its end.
 #include "bulkcopy.h"
 #include "sendrecv.h"
 

@@ -4,13 +4,11 @@
  *
  * The caller decides what a hit is, exports, and tells the peer of evictions; this is the table alone. Finding an
  * entry takes a few ns whatever the size. Overlap and victim look at every entry, which a miss can afford: it exports.
- *
- * The original is internal/transport/ipc/lru/lru.h; the ipc package carries a generated copy, zz_lru.h (see p2p.h).
  */
 #ifndef P2P_LRU_H
 #define P2P_LRU_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 #define P2P_LRU_MAX 1024
 #define P2P_LRU_BUCKET_BITS 11 /* twice as many buckets as entries */

@@ -6,13 +6,11 @@
  * n + 1 once the message is there; until then it holds what the message one lap earlier left, n + 1 - P2P_RING_ENTRIES,
  * or 0 in new memory. So a message moves the cache lines of its slot and no other: the reader's count has a line of its
  * own, which the writer looks at only when the ring would be full by what it last saw there.
- *
- * The original is internal/transport/ipc/ring/ring.h; the ipc package carries a generated copy, zz_ring.h (see p2p.h).
  */
 #ifndef P2P_RING_H
 #define P2P_RING_H
 
-#include "zz_p2p.h"
+#include "gpu/abi/p2p.h"
 
 #define P2P_RING_ENTRIES 1024u /* divides 2^32, so that slots stay in turn when the count wraps */
 #define P2P_RING_SLOT 192      /* bytes of a slot, whole cache lines */

@@ -11,7 +11,7 @@
 #define SR_LL_BYTES SR_LL_BYTES_REAL
 #define SR_WIDE_LINES SR_WIDE_LINES_REAL
 #define SR_LL_AREA SR_LL_AREA_REAL
-#include "zz_sendrecv.h"
+#include "gpu/abi/sendrecv.h"
 #undef SR_GRAIN
 #undef SR_LL_CTAS
 #undef SR_LL_SLOTS
@@ -274,7 +274,7 @@ static int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const
 	return 1;
 }
 
-#include "zz_protocol.h"
+#include "gpu/abi/protocol.h"
 
 #include "kernel.h"
 

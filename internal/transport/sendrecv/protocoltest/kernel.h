@@ -2,7 +2,7 @@
  * kernel.h: what a kernel does around the protocols, in miniature: its threads and their roles, the counters that it
  * keeps from message to message, a window that a resident kernel works through.
  *
- * The includer has included plan.h, zz_sendrecv.h and zz_protocol.h, and defines the functions that are
+ * The includer has included plan.h, sendrecv.h and protocol.h of gpu/abi, and defines the functions that are
  * declared here.
  */
 #ifndef P2P_PROTOCOLTEST_KERNEL_H

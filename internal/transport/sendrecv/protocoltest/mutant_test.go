@@ -245,20 +245,27 @@ var flaws = []struct {
 	{"a line of 128 bytes whose flag comes first", 4, "ll128/sizes"},
 }
 
+const protocolHeader = "../../../gpu/abi/protocol.h"
+
 // build makes a library of the explorer with a protocol.
 func build(t *testing.T, protocol string, flags ...string) *pt.Explorer {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"explore.c", "kernel.h", "memory.h", "plan.h", "schedule.h", "zz_sendrecv.h"} {
+	for _, name := range []string{"explore.c", "kernel.h", "memory.h", "plan.h", "schedule.h"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(source(t, name)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "zz_protocol.h"), []byte(protocol), 0o600); err != nil {
+	// Found before the original, which -I names last.
+	abi := filepath.Join(dir, "gpu", "abi")
+	if err := os.MkdirAll(abi, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(abi, "protocol.h"), []byte(protocol), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	library := filepath.Join(dir, "explore.so")
-	args := append([]string{"-std=gnu11", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-o", library, filepath.Join(dir, "explore.c")}, flags...)
+	args := append([]string{"-std=gnu11", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-I" + dir, "-I../../..", "-o", library, filepath.Join(dir, "explore.c")}, flags...)
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -297,7 +304,7 @@ func planOf(t *testing.T, name string) pt.Plan {
 
 // TestMutants shows that the plans of TestEverySchedule would fail if the protocol were wrong.
 func TestMutants(t *testing.T) {
-	protocol := source(t, "zz_protocol.h")
+	protocol := source(t, protocolHeader)
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -318,7 +325,7 @@ func TestFlaws(t *testing.T) {
 	for _, f := range flaws {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			r := build(t, source(t, "zz_protocol.h"), fmt.Sprintf("-DPT_FLAW=%d", f.number)).Explore(planOf(t, f.found))
+			r := build(t, source(t, protocolHeader), fmt.Sprintf("-DPT_FLAW=%d", f.number)).Explore(planOf(t, f.found))
 			if r.Failed == "" {
 				t.Errorf("%s: nothing found in %d schedules", f.found, r.Executions)
 			}
@@ -331,7 +338,7 @@ func TestFlaws(t *testing.T) {
 // without waiting for it is in its counters, and nowhere else.
 func TestPeeksAreKept(t *testing.T) {
 	kept := 0
-	for line := range strings.Lines(source(t, "zz_protocol.h")) {
+	for line := range strings.Lines(source(t, protocolHeader)) {
 		if strings.HasPrefix(line, " *") || !strings.Contains(line, "sr_peek(") && !strings.Contains(line, "sr_load(") {
 			continue
 		}

@@ -9,11 +9,12 @@ package protocoltest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -U_FORTIFY_SOURCE
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x1451c737
 #cgo LDFLAGS: -lpthread -ldl
 #include <dlfcn.h>
 #include <stdlib.h>
 #include "plan.h"
-#include "zz_sendrecv.h"
+#include "gpu/abi/sendrecv.h"
 
 typedef void explore(const struct pt_plan *, const struct pt_launch *, uint32_t, struct pt_result *);
 

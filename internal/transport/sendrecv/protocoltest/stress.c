@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "zz_sendrecv.h"
+#include "gpu/abi/sendrecv.h"
 
 enum { PT_BLOCKS = 4, PT_SLOTS = 6, PT_SPACING = 64 << 10, PT_LINE_BYTES = SR_LINES };
 
@@ -205,7 +205,7 @@ static int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const
 	return 1;
 }
 
-#include "zz_protocol.h"
+#include "gpu/abi/protocol.h"
 
 #include "kernel.h"
 

@@ -1,1 +1,0 @@
-../zz_sendrecv.h
