@@ -9,10 +9,11 @@
  *	sr_sync(g)                  barrier of a group
  *	sr_vote(g, ok)              barrier of a group; true if all its threads say yes
  *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
- *	sr_peek(word)               reads one and promises nothing about what was written before it
  *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
- *	sr_taken(word, value)       the same where the group only read what the peer may now overwrite: what was read is
- *	                            there, so that nothing needs to be flushed first
+ *	sr_taken(word, value)       the same where the group only read what the peer may now overwrite: the values are
+ *	                            in the group's registers, and its own stores need not be visible first
+ *	sr_kept(counter)            reads a counter of this rank that another thread may be writing (relaxed)
+ *	sr_keep(counter, value)     writes one (relaxed)
  *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
  *	sr_poll(a, role, block, word, want)
  *	                            waits until *word >= want; false if it was given up, which it noted in a->state
@@ -32,9 +33,41 @@
 #define P2P_SENDRECV_PROTOCOL_H
 
 /*
- * Every thread has a copy of its block's counters, `c` below, read when the kernel begins; thread 0 writes it back when
- * the kernel ends. A resident kernel moves c->offset through the messages of a window.
+ * Every thread has a copy of its block's counters, `c` below: of the roles that it plays, read when the kernel begins
+ * (sr_recall) and written back by thread 0 of the role when the kernel ends (sr_remember). The threads of a role may
+ * still be reading then if none of them had anything to do; the values are the same, but for head and ll_head, which
+ * only thread 0 uses. A resident kernel moves c->offset through the messages of a window.
  */
+
+/* The counters of a block as kept in memory. Those of the other role are its threads' alone: here they are 0. */
+SR_FN struct sr_count sr_recall(const struct sr_count *kept, sr_u32 roles) {
+	struct sr_count c = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+	if (roles & SR_SEND) {
+		c.sent = sr_kept(&kept->sent);
+		c.head = sr_kept(&kept->head);
+		c.ll_sent = sr_kept(&kept->ll_sent);
+		c.ll_head = sr_kept(&kept->ll_head);
+	}
+	if (roles & SR_RECEIVE) {
+		c.received = sr_kept(&kept->received);
+		c.ll_received = sr_kept(&kept->ll_received);
+	}
+	return c;
+}
+
+/* Called by thread 0 of the roles. */
+SR_FN void sr_remember(struct sr_count *kept, const struct sr_count *c, sr_u32 roles) {
+	if (roles & SR_SEND) {
+		sr_keep(&kept->sent, c->sent);
+		sr_keep(&kept->head, c->head);
+		sr_keep(&kept->ll_sent, c->ll_sent);
+		sr_keep(&kept->ll_head, c->ll_head);
+	}
+	if (roles & SR_RECEIVE) {
+		sr_keep(&kept->received, c->received);
+		sr_keep(&kept->ll_received, c->ll_received);
+	}
+}
 
 /* A block's part of a message. */
 struct sr_share {
@@ -64,7 +97,16 @@ SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_
 	return sr_vote(g, ok);
 }
 
-/* The same for a word that was looked at before: *seen is what thread 0 saw. Mostly it need not look again. */
+/*
+ * Looks for the room that comes next, while nothing waits for it. What a peer did before it gave the room is acquired
+ * here, so that whoever finds *seen to be enough may write without another look.
+ */
+SR_FN void sr_look(const struct sr_group *g, const sr_u64 *word, sr_u64 want, sr_u64 *seen) {
+	if (g->rank == 0 && *seen < want)
+		*seen = sr_load(word);
+}
+
+/* Waits for room, unless *seen, what thread 0 saw last, is enough. */
 SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
 			sr_u64 *seen) {
 	int ok = 1;
@@ -110,9 +152,10 @@ SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
 	int ok = 1;
 	if (a->drain == 0)
 		return 1;
+	/* A block that has already sent this message only makes this wait longer. */
 	if (g->rank == 0)
 		for (sr_u32 b = 0; ok && b < a->drain; b++)
-			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, a->count[b].sent);
+			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_kept(&a->count[b].sent));
 	return sr_vote(g, ok);
 }
 
@@ -130,8 +173,7 @@ SR_FN int sr_send_staged(const struct sr_args *a, struct sr_group *g, struct sr_
 		sr_publish(g, &a->peer_in->tail[block].value, step + 1);
 	}
 	c->sent = step;
-	if (g->rank == 0)
-		c->head = sr_peek(head);
+	sr_look(g, head, sr_room(a, step), &c->head);
 	return 1;
 }
 
@@ -155,16 +197,16 @@ SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct 
 /* A message may be written once the receiver waits for it: head counts those. */
 SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
+	const sr_u64 *const head = &a->out->head[block].value;
 	const sr_u64 message = c->sent + 1;
 	if (s.bytes == 0)
 		return 1;
-	if (!sr_await_room(a, g, block, &a->out->head[block].value, message, &c->head))
+	if (!sr_await_room(a, g, block, head, message, &c->head))
 		return 0;
 	sr_copy(g, a->peer_dst + c->offset + s.from, a->src + c->offset + s.from, s.bytes);
 	sr_publish(g, &a->peer_in->tail[block].value, message);
 	c->sent = message;
-	if (g->rank == 0)
-		c->head = sr_peek(&a->out->head[block].value);
+	sr_look(g, head, message + 1, &c->head);
 	return 1;
 }
 
@@ -378,20 +420,26 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 	}
 	c->ll_room = 0;
 	c->ll_sent++;
-	if (g->rank == 0)
-		c->ll_head = sr_peek(&a->out->ll_head[block].value);
+	if (!(form & SR_ANSWER)) /* before the next answer sr_receive_ll looks, when this one's time has been taken */
+		sr_look(g, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head);
 	return 1;
 }
 
-/* The lines stay the receiver's until sr_release_ll. There is room for what it sends next when it has received. */
+/*
+ * The lines stay the receiver's until sr_release_ll. There is room for what it sends next when it has received: it
+ * looks for it before it waits for what comes, so that an answer need not. A group that does not send needs none: its
+ * ll_sent is 0.
+ */
 SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
 			const struct sr_share *s, int form) {
 	const struct sr_line l = sr_line_of(g, block, s, a->lines, a->dst + c->offset, c->ll_received, form);
-	const sr_u32 room = sr_now(g->rank != 0 || c->ll_head >= sr_ll_room(c->ll_sent));
+	const sr_u64 *const head = &a->out->ll_head[block].value, want = sr_ll_room(c->ll_sent);
 	const sr_u32 step = sr_lines_payload(g, form), bytes = sr_lines_bytes(g, form), n = sr_ahead(form);
 	int ok = 1;
 	if (!(form & SR_SINGLE) && s->bytes == 0)
 		return 1;
+	sr_look(g, head, want, &c->ll_head);
+	const sr_u32 room = sr_now(g->rank != 0 || c->ll_head >= want);
 	for (sr_u32 at = 0, on = 0; ok && at < l.reach; at += n * step, on += n * bytes) {
 		ok = sr_get(a, g, block, &l, at, on, form);
 		if (form & SR_SINGLE)
@@ -401,8 +449,7 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 	c->ll_room = 1;
 	if (sr_vote(g, ok && room))
 		return 1;
-	return sr_vote(g, ok) &&
-	       sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head);
+	return sr_vote(g, ok) && sr_await_room(a, g, block, head, want, &c->ll_head);
 }
 
 /* Gives the lines of the message that was received back to the sender. It comes after an answer, if there is one. */

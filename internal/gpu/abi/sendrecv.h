@@ -59,11 +59,14 @@ struct sr_words {
 	struct sr_word sync;
 };
 
-/* How far block b has come, in the memory of its own rank. */
+/*
+ * How far block b has come, in the memory of its own rank. What was received is the receiving role's to read and write,
+ * the rest the sending one's; sent is read by the other blocks too (drain).
+ */
 struct sr_count {
 	sr_u64 sent, received;       /* steps or messages */
 	sr_u64 ll_sent, ll_received; /* messages in lines */
-	sr_u64 head, ll_head;        /* the peer's words as last seen: what they were, they still are at least */
+	sr_u64 head, ll_head;        /* the peer's words as last acquired: what they were, they still are at least */
 	/* Of a kernel that runs; 0 at rest. */
 	sr_u64 offset;  /* where a resident kernel is in its window: bytes from its first message */
 	sr_u32 ll_room; /* 1: there is room for the next message in lines, and the whole group knows */

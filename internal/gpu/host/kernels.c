@@ -29,11 +29,13 @@ SR_FN void sr_sync(struct sr_group *g) { sr_vote(g, 1); }
 
 SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-SR_FN sr_u64 sr_peek(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
-
 SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
-SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
+
+SR_FN sr_u64 sr_kept(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
+
+SR_FN void sr_keep(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
 
 SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 	const sr_u64 each = ((n + g->size - 1) / g->size + 63) / 64 * 64, from = each * g->rank;
@@ -151,7 +153,7 @@ static int get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr
 		return 0;
 	}
 	for (sr_u32 i = 0; i < SR_WORDS - 1; i++)
-		data[i] = sr_peek(word + i);
+		data[i] = __atomic_load_n(word + i, __ATOMIC_RELAXED);
 	return 1;
 }
 
@@ -241,7 +243,7 @@ static void place(struct warp *w, const struct host_grid *g, uint32_t number) {
 	w->roles = g->args.roles & (k->shared ? SR_SEND | SR_RECEIVE : receives ? SR_RECEIVE : SR_SEND);
 	w->ok = 1;
 	w->samples = 0;
-	w->count = g->args.count[w->block];
+	w->count = sr_recall(&g->args.count[w->block], w->roles);
 }
 
 static void play(struct warp *w, sr_u32 role) {
@@ -341,23 +343,6 @@ static void reside(struct warp *w) {
 
 /* ---- start ------------------------------------------------------------------------------------------------------ */
 
-/* Each role has fields of its own in its block's counters. */
-static void write_back(const struct warp *w) {
-	struct sr_count *c = &w->grid->args.count[w->block];
-	if (w->role.rank != 0)
-		return;
-	if (w->roles & SR_SEND) {
-		c->sent = w->count.sent;
-		c->head = w->count.head;
-		c->ll_sent = w->count.ll_sent;
-		c->ll_head = w->count.ll_head;
-	}
-	if (w->roles & SR_RECEIVE) {
-		c->received = w->count.received;
-		c->ll_received = w->count.ll_received;
-	}
-}
-
 static void run_warp(void *grid, uint32_t number) {
 	struct warp w;
 	place(&w, grid, number);
@@ -365,7 +350,8 @@ static void run_warp(void *grid, uint32_t number) {
 		reside(&w);
 	else
 		message(&w);
-	write_back(&w);
+	if (w.role.rank == 0)
+		sr_remember(&w.grid->args.count[w.block], &w.count, w.roles);
 }
 
 void host_kernel_run(struct host_grid *g, struct host_pool *p) {

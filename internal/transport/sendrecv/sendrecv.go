@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x50bc7190
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xda8431c5
 #include "sendrecv.h"
 */
 import "C"

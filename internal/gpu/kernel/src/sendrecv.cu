@@ -7,8 +7,8 @@ struct ByWarp {
 	static constexpr bool divided = true;
 	MEMBER u32 pair() const { return block(); }
 	MEMBER u32 senders(const sr_args *a) const { return a->sender_warps * SR_WARP; }
-	MEMBER bool sender(const sr_args *) const { return thread() == 0; }
-	MEMBER bool receiver(const sr_args *a) const { return thread() == senders(a); }
+	MEMBER u32 plays(const sr_args *a) const { return thread() < senders(a) ? SR_SEND : SR_RECEIVE; }
+	MEMBER bool leads(const sr_args *a) const { return thread() == 0 || thread() == senders(a); }
 	MEMBER sr_group sending(const sr_args *a) const { return {thread(), senders(a), 1}; }
 	MEMBER sr_group receiving(const sr_args *a) const { return {thread() - senders(a), threads() - senders(a), 2}; }
 };
@@ -50,8 +50,8 @@ KERNEL_ALONE(544) p2p_sr_put(const sr_args args) {
 struct Stable {
 	static constexpr bool divided = true;
 	MEMBER u32 pair() const { return block() / 2; }
-	MEMBER bool sender(const sr_args *) const { return thread() == 0 && block() % 2 == 0; }
-	MEMBER bool receiver(const sr_args *) const { return thread() == 0 && block() % 2 == 1; }
+	MEMBER u32 plays(const sr_args *) const { return block() % 2 ? SR_RECEIVE : SR_SEND; }
+	MEMBER bool leads(const sr_args *) const { return thread() == 0; }
 	MEMBER bool message(const sr_args *a, sr_count *c, u32 roles) const {
 		sr_group g = {thread(), threads(), 1};
 		if (block() % 2)
@@ -70,8 +70,8 @@ template <int form> struct Lines {
 	static constexpr bool divided = false;
 	sr_share share; // of a message, the same for all
 	MEMBER u32 pair() const { return block(); }
-	MEMBER bool sender(const sr_args *) const { return thread() == 0; }
-	MEMBER bool receiver(const sr_args *) const { return thread() == 0; }
+	MEMBER u32 plays(const sr_args *) const { return SR_SEND | SR_RECEIVE; }
+	MEMBER bool leads(const sr_args *) const { return thread() == 0; }
 
 	MEMBER sr_line prepare(const sr_args *a, const sr_group *g, const sr_count *c, u32 ahead) const {
 		return sr_prepare_ll(a, g, c, block(), &share, ahead, form);

@@ -39,12 +39,6 @@ DEVICE u64 sr_load(const u64 *word) {
 	return v;
 }
 
-DEVICE u64 sr_peek(const u64 *word) {
-	u64 v;
-	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(word)) : "memory");
-	return v;
-}
-
 DEVICE void sr_store(u64 *word, u64 value) {
 	fence();
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
@@ -55,6 +49,16 @@ DEVICE u32 load_u32(const u32 *p) { return *(const volatile Global<u32> *)p; }
 // Loads are over when their values were used, whatever else is still on its way.
 DEVICE void sr_taken(u64 *word, u64 value) {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
+}
+
+DEVICE u64 sr_kept(const u64 *counter) {
+	u64 v;
+	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(global(counter)) : "memory");
+	return v;
+}
+
+DEVICE void sr_keep(u64 *counter, u64 value) {
+	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(global(counter)), "l"(value) : "memory");
 }
 
 // Notes that a wait was given up; who comes first is told.
@@ -301,7 +305,8 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 //	bool window(a, n, c, it)      not divided: the same for all messages of an iteration. Round trips that follow
 //	                              each other are samples of their own
 //	u32 pair()                    the number of the block's counters
-//	bool sender(a), receiver(a)   whether this thread keeps what was sent, or received, there
+//	u32 plays(a)                  the roles of this thread, whatever the launch asks for
+//	bool leads(a)                 whether it is thread 0 of them, which writes their counters back
 
 // What a launch runs, as loops around one call of message, so that its code is there once.
 struct Shape {
@@ -385,18 +390,11 @@ DEVICE void take_turn() {
 template <class K> DEVICE void run(const sr_args *a, K k) {
 	take_turn();
 	sr_count *const kept = &a->count[k.pair()];
-	sr_count c = *kept;
+	const u32 roles = a->roles & k.plays(a);
+	sr_count c = sr_recall(kept, roles);
 	run_iterations(a, &c, &k);
-	if (k.sender(a)) {
-		kept->sent = c.sent;
-		kept->head = c.head;
-		kept->ll_sent = c.ll_sent;
-		kept->ll_head = c.ll_head;
-	}
-	if (k.receiver(a)) {
-		kept->received = c.received;
-		kept->ll_received = c.ll_received;
-	}
+	if (k.leads(a))
+		sr_remember(kept, &c, roles);
 }
 
 #endif

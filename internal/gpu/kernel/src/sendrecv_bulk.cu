@@ -123,10 +123,13 @@ DEVICE bool room_for(const sr_args *a, sr_count *c, const Row *r, Sent *s, const
 
 DEVICE bool drained(const sr_args *a) {
 	for (u32 b = 0; b < a->drain; b++)
-		if (!sr_poll(a, SR_SEND, b, &a->out->head[b].value, a->count[b].sent))
+		if (!sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_kept(&a->count[b].sent)))
 			return false;
 	return true;
 }
+
+// A thread that plays its role alone.
+constexpr sr_group alone = {0, 1, 0};
 
 // Loads chunks up to pipe_ahead beyond `at`, from a source that lies there in full.
 DEVICE void load_ahead(Pipe *p, const Row *r, Chunk *ahead, u32 at, const u8 *src) {
@@ -158,7 +161,7 @@ DEVICE bool send_staged(const sr_args *a, sr_count *c, Pipe *p) {
 	bulk_stores_done<0>();
 	completed(&r, &sent, r.chunks);
 	c->sent += steps_of(&r);
-	c->head = sr_peek(&a->out->head[block()].value);
+	sr_look(&alone, &a->out->head[block()].value, sr_room(a, c->sent), &c->head);
 	return true;
 }
 
@@ -167,10 +170,10 @@ DEVICE bool send_put(const sr_args *a, sr_count *c, Pipe *p) {
 	if (s.bytes == 0)
 		return true;
 	const Row r = row_of(s.bytes, (s.bytes + SR_GRAIN - 1) / SR_GRAIN * SR_GRAIN);
-	const u64 base = p->loads;
+	const u64 base = p->loads, *const head = &a->out->head[block()].value;
 	Chunk ahead = {0, 0, 0};
 	load_ahead(p, &r, &ahead, 0, a->src + c->offset + s.from);
-	if (c->head <= c->sent && !sr_poll(a, SR_SEND, block(), &a->out->head[block()].value, c->sent + 1))
+	if (c->head <= c->sent && !sr_poll(a, SR_SEND, block(), head, c->sent + 1))
 		return abandon(p, base);
 	bulk_fence();
 	for (Chunk k = {0, 0, 0}; k.at < r.chunks; advance(&r, &k)) {
@@ -182,7 +185,7 @@ DEVICE bool send_put(const sr_args *a, sr_count *c, Pipe *p) {
 	bulk_stores_done<0>();
 	bulk_fence();
 	sr_store(&a->peer_in->tail[block()].value, ++c->sent);
-	c->head = sr_peek(&a->out->head[block()].value);
+	sr_look(&alone, head, c->sent + 1, &c->head);
 	return true;
 }
 
@@ -260,8 +263,8 @@ struct ByThread {
 			bulk_init(pipe.barriers, SR_BULK_STAGES);
 	}
 	MEMBER u32 pair() const { return block(); }
-	MEMBER bool sender(const sr_args *) const { return thread() == 0; }
-	MEMBER bool receiver(const sr_args *) const { return thread() == SR_WARP; }
+	MEMBER u32 plays(const sr_args *) const { return thread() < SR_WARP ? SR_SEND : SR_RECEIVE; }
+	MEMBER bool leads(const sr_args *) const { return thread() % SR_WARP == 0; }
 };
 
 struct WsBulk : ByThread {

@@ -34,7 +34,7 @@ enum { PT_BLIND_HALF = 1, PT_WEAK_STORE, PT_LOOSE_BARRIER, PT_TORN_LINE };
 enum {
 	PT_EVENT_STORE = PT_EVENTS_MORE,
 	PT_EVENT_POLL,
-	PT_EVENT_PEEK,
+	PT_EVENT_LOOK,
 	PT_EVENT_GIVE_UP,
 	PT_EVENT_COPY,
 	PT_EVENT_PUT,
@@ -114,13 +114,31 @@ static void sr_taken(sr_u64 *word, sr_u64 value) {
 
 static sr_u32 sr_now(sr_u32 value) { return value; }
 
-static sr_u64 sr_peek(const sr_u64 *word) {
+static sr_u64 sr_load(const sr_u64 *word) {
 	struct pt_thread *t = pt_s->now;
 	const struct pt_store *s = pt_last(word);
 	pt_point(t);
-	pt_does(t, PT_EVENT_PEEK, word, *word);
-	pt_join_stores(&t->view, &s->view);
+	pt_looks(t, PT_EVENT_LOOK, word, *word);
+	pt_join_all(&t->view, &s->view);
 	return *word;
+}
+
+/* Whether it is of the thread's own block; then it must be of its role. */
+static int pt_own_counter(const sr_u64 *counter);
+
+/* Nobody can see when a counter changes, but for `sent`, which other blocks read where a message drains. */
+static sr_u64 sr_kept(const sr_u64 *counter) {
+	if (!pt_own_counter(counter))
+		pt_point(pt_s->now);
+	return *counter;
+}
+
+static void sr_keep(sr_u64 *counter, sr_u64 value) {
+	if (!pt_own_counter(counter))
+		pt_fail("a counter of another block is written");
+	if (pt_x->drains && *counter != value)
+		pt_point(pt_s->now);
+	*counter = value;
 }
 
 static int sr_poll(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
@@ -280,6 +298,19 @@ static int sr_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *const
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------ */
 
+/* The threads of role 0 send, and receive lines. */
+static int pt_own_counter(const sr_u64 *counter) {
+	const struct pt_part p = pt_part_of(pt_s->now->index);
+	const struct sr_count *own = &pt_rank[p.rank].count[p.block];
+	const int received = counter == &own->received, ll_received = counter == &own->ll_received;
+	const int lines = pt_in_lines(&pt_x->work.launch[pt_x->at[p.rank]]);
+	if (counter < (const sr_u64 *)own || counter >= (const sr_u64 *)(own + 1))
+		return 0;
+	if (p.role == 0 ? received && !lines : !received && !ll_received)
+		pt_fail("a counter of the other role is touched");
+	return 1;
+}
+
 /* Byte i of message l as sent by a rank. */
 static sr_u8 pt_payload(uint32_t l, uint32_t rank, uint32_t i) { return (sr_u8)pt_mix((l * 2 + rank) * 4096 + i + 1); }
 
@@ -348,11 +379,6 @@ static struct sr_group pt_group(const struct pt_part *p) {
 static void pt_meet_block(const struct pt_part *p) { pt_meet(&pt_x->team[p->rank].block[p->block], pt_s->now, NULL); }
 
 static void pt_meet_rank(const struct pt_part *p) { pt_meet(&pt_x->team[p->rank].stream, pt_s->now, NULL); }
-
-static void pt_before(void) {
-	if (pt_x->drains)
-		pt_point(pt_s->now);
-}
 
 static void pt_gave_up(uint32_t rank) { pt_rank[rank].failed = 1; }
 
@@ -469,7 +495,7 @@ static void pt_state_text(const struct pt_thread *t, char *text, size_t size) {
 static void pt_trace(const struct pt_schedule *s, char *text, size_t size) {
 	static const char *const did[] = {
 		[PT_EVENT_BARRIER] = "comes to", [PT_EVENT_STORE] = "stores to",  [PT_EVENT_POLL] = "has waited for",
-		[PT_EVENT_PEEK] = "peeks at",    [PT_EVENT_GIVE_UP] = "gives up", [PT_EVENT_COPY] = "copies to",
+		[PT_EVENT_LOOK] = "looks at",    [PT_EVENT_GIVE_UP] = "gives up", [PT_EVENT_COPY] = "copies to",
 		[PT_EVENT_PUT] = "puts",         [PT_EVENT_GET] = "gets",
 	};
 	const uint32_t n = s->events < PT_EVENTS ? s->events : PT_EVENTS;

@@ -28,8 +28,6 @@ static struct sr_group pt_group(const struct pt_part *p);
 static void pt_meet_block(const struct pt_part *p);
 /* All threads of the rank do, and the last one lets the host have a say. */
 static void pt_meet_rank(const struct pt_part *p);
-/* Before something that other blocks can see, or may have done, without one of the protocol's primitives. */
-static void pt_before(void);
 /* Where the thread keeps its counters; NULL: nowhere. */
 static void pt_keeps(const struct sr_count *c);
 static void pt_gave_up(uint32_t rank);
@@ -88,6 +86,15 @@ static uint32_t pt_roles(const struct pt_part *p, const struct pt_launch *m) {
 	return roles & (p->role == 0 ? SR_SEND : SR_RECEIVE);
 }
 
+/* The same of a kernel that begins with message l: a resident one plays what any of its messages asks for. */
+static uint32_t pt_kernel_roles(const struct pt_part *p, uint32_t l) {
+	const struct pt_work *w = pt_work_of();
+	uint32_t roles = pt_roles(p, &w->launch[l]);
+	while (w->plan->resident && ++l < w->launches)
+		roles |= pt_roles(p, &w->launch[l]);
+	return roles;
+}
+
 typedef int (*pt_protocol)(const struct sr_args *, struct sr_group *, struct sr_count *, sr_u32, sr_u32);
 
 /* What a resident kernel sends next, read before what comes has come. */
@@ -139,8 +146,6 @@ static int pt_play(const struct pt_part *p, const struct pt_launch *m, const str
 	int ok = 1;
 	if (pt_in_lines(m))
 		return pt_play_lines(p, m, a, c, next, more);
-	if (a->drain)
-		pt_before();
 	for (uint32_t i = 0; i < 2; i++, phase ^= SR_SEND | SR_RECEIVE) {
 		if (ok && (roles & phase))
 			ok = (phase == SR_SEND ? send : receive)[m->variant](a, &g, c, p->block, m->ctas);
@@ -150,48 +155,29 @@ static int pt_play(const struct pt_part *p, const struct pt_launch *m, const str
 	return ok;
 }
 
-/* Each role has counters of its own. */
-static void pt_keep(const struct pt_part *p, const struct sr_count *c, uint32_t roles) {
-	struct sr_count *to = &pt_where(p->rank).count[p->block];
-	if (p->thread != 0 || roles == 0)
-		return;
-	pt_before();
-	if (roles & SR_SEND) {
-		to->sent = c->sent;
-		to->head = c->head;
-		to->ll_sent = c->ll_sent;
-		to->ll_head = c->ll_head;
-	}
-	if (roles & SR_RECEIVE) {
-		to->received = c->received;
-		to->ll_received = c->ll_received;
-	}
-}
-
 /* One thread, through all messages. */
 static void pt_follow(const struct pt_part *p, uint64_t spacing) {
 	const struct pt_work *w = pt_work_of();
 	const int resident = (int)w->plan->resident;
-	const struct sr_count *kept = &pt_where(p->rank).count[p->block];
-	struct sr_count c = *kept;
+	struct sr_count *const kept = &pt_where(p->rank).count[p->block];
+	struct sr_count c = {0};
 	struct pt_next next = {.ready = 0};
 	uint32_t roles = 0;
 	pt_keeps(&c);
 	for (uint32_t l = 0; l < w->launches; l++) {
 		const struct pt_launch *m = &w->launch[l];
 		const struct sr_args a = pt_args(p->rank, m, spacing);
-		if (resident) {
-			c.offset = m->slot * spacing;
-		} else {
-			c = *kept;
-			roles = 0;
+		if (!resident || l == 0) {
+			roles = pt_kernel_roles(p, l);
+			c = sr_recall(kept, roles);
 		}
-		roles |= pt_roles(p, m);
+		if (resident)
+			c.offset = m->slot * spacing;
 		const int more = resident && !pt_pause(l);
 		if (p->block < m->ctas && !pt_ended(p->rank) && !pt_play(p, m, &a, &c, &next, more))
 			pt_gave_up(p->rank);
-		if (!resident || l + 1 == w->launches)
-			pt_keep(p, &c, roles);
+		if (p->thread == 0 && (!resident || l + 1 == w->launches))
+			sr_remember(kept, &c, roles);
 		if (pt_pause(l))
 			pt_meet_rank(p);
 	}

@@ -3,8 +3,7 @@
  *
  * Data is kept by cells. A cell that two threads touch without an order between them — a release that the other one has
  * acquired, a barrier, the end of a kernel — is an error whatever bytes came out, and so no buffers are needed to show
- * what weak memory would do. A store is also after what a relaxed load of its thread has seen, since it is not done
- * before it is known that it shall be; and a relaxed store is after the loads of its thread. Beyond that a cell that
+ * what weak memory would do. sr_taken is ordered after the loads of its thread and no more. Beyond that a cell that
  * carries a message is written once and then read once.
  *
  * The includer has defined the constants of sendrecv.h, and PT_THREADS.
@@ -67,7 +66,7 @@ struct pt_rank {
 static _Thread_local struct pt_rank *pt_rank; /* two */
 
 static void pt_write_cell(struct pt_thread *t, struct pt_cell *c, const char *where, uint64_t at) {
-	if (t->view.writes[c->writer] < c->written)
+	if (t->view.all[c->writer] < c->written)
 		pt_fail("race: %s+%llu is written by two threads at once", where, (unsigned long long)at);
 	if (c->state == PT_TAKEN && t->view.loads[c->reader] < c->read)
 		pt_fail("race: %s+%llu is overwritten while it is read", where, (unsigned long long)at);

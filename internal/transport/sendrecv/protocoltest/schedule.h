@@ -31,12 +31,11 @@ enum { PT_FRESH, PT_READY, PT_WAITS_WORD, PT_WAITS_FLAG, PT_WAITS_VALUE, PT_WAIT
 enum { PT_GOES_ON, PT_FINISHED, PT_PRUNED, PT_FAILED };
 
 /*
- * How far of each thread something is ordered before what a thread does next: all of it before its loads, writes before
- * its stores, and loads before its stores. The second is the first and what it knows without having acquired it; the
- * third is the second and what others only said to have read.
+ * How far of each thread something is ordered before what a thread does next: all of it before its loads and stores,
+ * and loads before its stores. The second is the first and what others only said to have read.
  */
 struct pt_view {
-	uint32_t all[PT_THREADS], writes[PT_THREADS], loads[PT_THREADS];
+	uint32_t all[PT_THREADS], loads[PT_THREADS];
 };
 
 struct pt_thread {
@@ -252,20 +251,15 @@ static void pt_join(uint32_t *into, const uint32_t *more) {
 		into[i] = more[i] > into[i] ? more[i] : into[i];
 }
 
-static void pt_join_stores(struct pt_view *into, const struct pt_view *more) {
-	pt_join(into->writes, more->writes);
-	pt_join(into->loads, more->loads);
-}
-
 static void pt_join_all(struct pt_view *into, const struct pt_view *more) {
 	pt_join(into->all, more->all);
-	pt_join_stores(into, more);
+	pt_join(into->loads, more->loads);
 }
 
 /* What it does from now on is known to nobody yet. */
 static void pt_tick(struct pt_thread *t) {
 	const uint32_t i = t->index;
-	t->view.all[i] = t->view.writes[i] = t->view.loads[i] = ++t->time;
+	t->view.all[i] = t->view.loads[i] = ++t->time;
 }
 
 /* ---- choices ---------------------------------------------------------------------------------------------------- */

@@ -120,9 +120,10 @@ SR_FN void sr_sync(struct sr_group *g) { sr_vote(g, 1); }
 SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
 
-SR_FN sr_u64 sr_peek(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
+SR_FN sr_u64 sr_kept(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
+SR_FN void sr_keep(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
 
 SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 	const sr_u64 each = (n + g->size - 1) / g->size, from = each * g->rank;
@@ -155,7 +156,7 @@ static int pt_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 	const sr_u64 *half = (const sr_u64 *)line;
 	struct pt_patience p = {0, 0};
 	for (;;) {
-		const sr_u64 low = sr_peek(half), high = sr_peek(half + 1);
+		const sr_u64 low = sr_kept(half), high = sr_kept(half + 1);
 		if (low >> 32 == flag && high >> 32 == flag) {
 			*data = (low & 0xffffffffu) | high << 32;
 			return 1;
@@ -185,7 +186,7 @@ static int pt_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 			return 0;
 		}
 	for (uint32_t i = 0; i < SR_WORDS - 1; i++)
-		data[i] = sr_peek(&word[i]);
+		data[i] = sr_kept(&word[i]);
 	return 1;
 }
 
@@ -227,7 +228,6 @@ static void pt_meet_block(const struct pt_part *p) {
 	pt_meet(&pt_x->rank[p->rank].block[p->block], 2 * pt_x->work.plan->threads, 0, 0);
 }
 
-static void pt_before(void) {}
 static void pt_gave_up(uint32_t rank) { (void)rank; }
 static void pt_keeps(const struct sr_count *c) { (void)c; }
 static int pt_ended(uint32_t rank) { return (int)pt_x->rank[rank].ended; }

@@ -1,0 +1,35 @@
+package host
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestSanitized lets two ranks exchange messages by every kernel, launched and resident, under ThreadSanitizer: no two
+// threads touch a byte or a counter without an order between them.
+func TestSanitized(t *testing.T) {
+	driver := filepath.Join(t.TempDir(), "exchange")
+	args := []string{
+		"-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-I../..", "-I.",
+		"testdata/exchange.c", "kernels.c", "pool.c", "queue.c", "-o", driver, "-lpthread",
+	}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc exchange.c (libtsan comes with it): %v\n%s", err, out)
+	}
+	out, err := sanitized(driver)
+	if bytes.Contains(out, []byte("unexpected memory mapping")) { // more random bits in addresses than libtsan knows
+		out, err = sanitized("setarch", "--addr-no-randomize", driver)
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func sanitized(name string, args ...string) ([]byte, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "TSAN_OPTIONS=halt_on_error=1")
+	return cmd.CombinedOutput()
+}
