@@ -46,7 +46,20 @@ DEVICE void sr_store(u64 *word, u64 value) {
 
 DEVICE u32 load_u32(const u32 *p) { return *(const volatile Global<u32> *)p; }
 
-// Loads are over when their values were used, whatever else is still on its way.
+// Why no release: fence.acq_rel.sys orders stores too, so that it would wait for the copies of this group, and for what
+// the block's senders have under way on NVLink, before the peer may go on. Without it there is no release pattern here,
+// so causality order does not put the group's loads in front of the stores of the peer, which acquires this word
+// (sr_load). That no load returns what such a store writes follows otherwise:
+//
+// - Ordinary copies: there is a barrier of the group before (bar.sync), in front of which its memory accesses are
+//   performed relative to all its threads. A read has been performed when its value has been transmitted from memory
+//   and cannot be modified by another thread (PTX ISA, at membar). So each value is fixed before this store is issued,
+//   and a store of the peer is issued later still: it depends on a load that has returned the word.
+// - Lines, and copies in bulk: this store depends on the loads, through the flags that come with the payload and that
+// the
+//   threads vote on (bar.red), or through mbarrier.try_wait, which has seen complete_tx of the copy that read. A load
+//   that returned what a store of the peer writes would close a chain of dependencies and reads onto itself, a value
+//   out of thin air, which the model forbids. Completion by an mbarrier includes the fence between the proxies.
 DEVICE void sr_taken(u64 *word, u64 value) {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
 }

@@ -128,6 +128,11 @@ DEVICE bool drained(const sr_args *a) {
 	return true;
 }
 
+// What is sent was written by other instructions than bulk copies, or by bulk copies of the peer (an answer from the
+// inbox). By a doorbell, or the block's barrier, this thread has acquired it for its own loads; those of bulk copies
+// are the async proxy's, and come after it by this fence only.
+DEVICE void source_is_there() { bulk_fence(); }
+
 // A thread that plays its role alone.
 constexpr sr_group alone = {0, 1, 0};
 
@@ -147,6 +152,7 @@ DEVICE bool send_staged(const sr_args *a, sr_count *c, Pipe *p) {
 	Chunk ahead = {0, 0, 0};
 	if (sr_first(c) && !drained(a))
 		return false;
+	source_is_there();
 	for (Chunk k = {0, 0, 0}; k.at < r.chunks; advance(&r, &k)) {
 		load_ahead(p, &r, &ahead, k.at, a->src + c->offset + s.from);
 		pipe_await(p, base + k.at);
@@ -172,6 +178,7 @@ DEVICE bool send_put(const sr_args *a, sr_count *c, Pipe *p) {
 	const Row r = row_of(s.bytes, (s.bytes + SR_GRAIN - 1) / SR_GRAIN * SR_GRAIN);
 	const u64 base = p->loads, *const head = &a->out->head[block()].value;
 	Chunk ahead = {0, 0, 0};
+	source_is_there();
 	load_ahead(p, &r, &ahead, 0, a->src + c->offset + s.from);
 	if (c->head <= c->sent && !sr_poll(a, SR_SEND, block(), head, c->sent + 1))
 		return abandon(p, base);
