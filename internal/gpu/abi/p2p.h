@@ -164,10 +164,28 @@ static inline void p2p_relax(void) {
 #endif
 }
 
+/*
+ * How long a wait has lasted; all zero at first. A waiter that does not run, since its process is stopped, its machine
+ * is paused or its CPU is taken, does not wait either, and when it goes on, so do those it waits for: of the time
+ * between two looks at the clock no more than an eighth of the limit counts.
+ */
+struct p2p_lapse {
+	uint64_t ns;
+	uint64_t looked_ns; /* 0: not yet */
+};
+
+/* Looks at the clock. Returns how long the wait has lasted. */
+static inline uint64_t p2p_lapse(struct p2p_lapse *l, uint64_t limit_ns) {
+	const uint64_t now = p2p_raw_ns(), most = limit_ns / 8, passed = l->looked_ns ? now - l->looked_ns : 0;
+	l->looked_ns = now;
+	l->ns += passed < most ? passed : most;
+	return l->ns;
+}
+
 /* State of one wait's slow path; zero it before the first p2p_wait_step. */
 struct p2p_wait {
-	uint64_t start_ns; /* since when nothing has moved */
-	uint64_t beats;    /* of all ranks, when last looked at */
+	struct p2p_lapse lapse; /* since something has moved */
+	uint64_t beats;         /* of all ranks, when last looked at */
 	uint32_t steps;
 };
 
@@ -216,10 +234,10 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 	int slept = what != P2P_WAIT_COPY && p2p_naps(c, w->steps);
 	if ((w->steps++ & 255) != 0 && !slept)
 		return P2P_OK;
-	uint64_t now = p2p_raw_ns();
+	p2p_lapse(&w->lapse, c->timeout_ns);
 	uint64_t beats = p2p_beats(c);
-	if (w->start_ns == 0 || beats != w->beats) { /* a peer that fills gigabytes is slow, not gone */
-		w->start_ns = now;
+	if (beats != w->beats) { /* a peer that fills gigabytes is slow, not gone */
+		w->lapse.ns = 0;
 		w->beats = beats;
 	}
 	atomic_store_explicit(&c->progress->want, want, memory_order_relaxed);
@@ -227,14 +245,13 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 	atomic_store_explicit(&c->progress->waiting, (uint32_t)what, memory_order_relaxed);
 	if (atomic_load_explicit(&c->progress->abort, memory_order_relaxed))
 		return p2p_fail(e, P2P_ERR_ABORTED, 0, "stopped by the parent");
-	if (now - w->start_ns > c->timeout_ns) {
+	if (w->lapse.ns > c->timeout_ns) {
 		p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
 		snprintf(e->text, sizeof e->text, "waited %.1f s for %s (want %llu, have %llu)",
-			 (double)(now - w->start_ns) / 1e9, names[what], (unsigned long long)want,
-			 (unsigned long long)have);
+			 (double)w->lapse.ns / 1e9, names[what], (unsigned long long)want, (unsigned long long)have);
 		return P2P_ERR_TIMEOUT;
 	}
-	if (now - w->start_ns > 1000000)
+	if (w->lapse.ns > 1000000)
 		sched_yield();
 	return P2P_OK;
 }
@@ -245,7 +262,7 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
 	for (int i = c->wake == P2P_WAKE_SPIN ? 0 : 511; i < 512; i++)
 		if (atomic_load_explicit(word, memory_order_acquire) >= want)
 			return P2P_OK;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	for (;;) {
 		uint64_t have = atomic_load_explicit(word, memory_order_acquire);
 		if (have >= want)
@@ -264,7 +281,7 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
  */
 static inline int p2p_barrier(const struct p2p_ctx *c, uint64_t n, int64_t *left_ns, struct p2p_error *e) {
 	const uint64_t lead_ns = 5000; /* time to hear of the last arrival */
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t start = 0, now;
 	atomic_store_explicit(&c->progress->arrived_ns, p2p_raw_ns(), memory_order_relaxed);
 	atomic_store_explicit(&c->progress->arrived, n, memory_order_release);

@@ -103,7 +103,7 @@ static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2
 /* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
 static int engine_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct engine *g = self;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int fast = c->yield ? 0 : FAST_POLLS, native;
 	while ((native = cuda_streams_query(&g->streams)) == CUDA_NOT_READY) {
 		if (fast-- > 0)

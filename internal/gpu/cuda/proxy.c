@@ -87,7 +87,7 @@ static int step(struct cuda_proxy *p, const struct p2p_ctx *c, struct p2p_wait *
 }
 
 static int await(struct cuda_proxy *p, const struct p2p_ctx *c, uint64_t want, struct p2p_error *e) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	for (int i = c->yield ? FAST_POLLS : 0; i < FAST_POLLS; i++)
 		if (done(p) >= want)
 			return P2P_OK;

@@ -142,7 +142,7 @@ static int between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_
 /* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
 static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct queue *q = self;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int fast = c->yield ? 0 : FAST_POLLS, native;
 	if (q->recording)
 		return invalid(e, "wait: not within a recording");

@@ -45,7 +45,8 @@ SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 
 /* A wait for a word of this process or another one. */
 struct patience {
-	uint64_t limit_ns, start_ns;
+	uint64_t limit_ns;
+	struct p2p_lapse lapse;
 	uint32_t looks;
 };
 
@@ -61,10 +62,7 @@ static int again(const struct sr_args *a, struct patience *p) {
 	host_pause(p->looks++);
 	if (p->looks % 64 && p->looks < HOST_SPINS + HOST_YIELDS)
 		return 1;
-	uint64_t now = p2p_raw_ns();
-	if (p->start_ns == 0)
-		p->start_ns = now;
-	return now - p->start_ns <= p->limit_ns && !called_off(a);
+	return p2p_lapse(&p->lapse, p->limit_ns) <= p->limit_ns && !called_off(a);
 }
 
 /* Notes the wait that was given up, unless another one was before. */
@@ -79,8 +77,9 @@ static void give_up(const struct sr_args *a, sr_u32 role, sr_u32 block, sr_u64 w
 	__atomic_store_n(&a->state->failed, 1, __ATOMIC_RELEASE);
 }
 
-static int poll_word(const struct sr_args *a, struct patience p, sr_u32 role, sr_u32 block, const sr_u64 *word,
+static int poll_word(const struct sr_args *a, sr_u64 limit_ns, sr_u32 role, sr_u32 block, const sr_u64 *word,
 		     sr_u64 want) {
+	struct patience p = {.limit_ns = limit_ns};
 	for (;;) {
 		sr_u64 have = sr_load(word);
 		if (have >= want)
@@ -93,12 +92,15 @@ static int poll_word(const struct sr_args *a, struct patience p, sr_u32 role, sr
 }
 
 SR_FN int sr_poll(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
-	return poll_word(a, (struct patience){a->timeout_ns, 0, 0}, role, block, word, want);
+	return poll_word(a, a->timeout_ns, role, block, word, want);
 }
 
-/* A wait for other blocks of this grid, which wait for words of others themselves: it is for them to tell why. */
-static int poll_team(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
-	return poll_word(a, (struct patience){4 * a->timeout_ns, 0, 0}, role, block, word, want);
+/*
+ * A wait that others end. The host writes and checks payloads before it rings the doorbell, and has deadlines for what
+ * it waits for meanwhile; other blocks have some for theirs. Whoever gives up calls this wait off.
+ */
+static int poll_own(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
+	return poll_word(a, UINT64_MAX, role, block, word, want);
 }
 
 /* A line is two words, each with half of the payload below and the flag above: neither needs the other to be whole. */
@@ -110,7 +112,7 @@ SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 
 static int get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
 	const sr_u64 *half = (const sr_u64 *)line;
-	struct patience p = {a->timeout_ns, 0, 0};
+	struct patience p = {.limit_ns = a->timeout_ns};
 	for (;;) {
 		const sr_u64 low = sr_load(half), high = sr_load(half + 1);
 		if (low >> 32 == flag && high >> 32 == flag) {
@@ -142,7 +144,7 @@ SR_FN void sr_put_part(sr_u8 *line, const sr_u64 *data) {
 
 static int get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u64 flag, sr_u64 *data) {
 	const sr_u64 *word = (const sr_u64 *)line;
-	struct patience p = {a->timeout_ns, 0, 0};
+	struct patience p = {.limit_ns = a->timeout_ns};
 	for (;;) {
 		const sr_u64 have = sr_load(word + SR_WORDS - 1);
 		if (have == flag)
@@ -302,12 +304,12 @@ static int meet_peers(const struct sr_args *a, sr_u64 n) {
 static int begin(struct warp *w, sr_u64 n) {
 	const struct sr_args *a = &w->grid->args;
 	if (w->block != 0)
-		return poll_team(a, SR_SEND, w->block, &a->team->go.value, n);
+		return poll_own(a, SR_SEND, w->block, &a->team->go.value, n);
 	if (called_off(a)) { /* the doorbell may have rung for many iterations */
 		give_up(a, SR_SEND, 0, n, n - 1);
 		return 0;
 	}
-	if (!sr_poll(a, SR_SEND, 0, &a->state->doorbell, n) || (a->begins && !meet_peers(a, n)))
+	if (!poll_own(a, SR_SEND, 0, &a->state->doorbell, n) || (a->begins && !meet_peers(a, n)))
 		return 0;
 	w->arrived = sr_load(&a->team->arrived.value);
 	w->began = p2p_raw_ns();
@@ -319,7 +321,7 @@ static int begin(struct warp *w, sr_u64 n) {
 static void end(struct warp *w, sr_u64 n) {
 	const struct sr_args *a = &w->grid->args;
 	__atomic_fetch_add(&a->team->arrived.value, 1, __ATOMIC_ACQ_REL);
-	if (w->block != 0 || !poll_team(a, SR_RECEIVE, 0, &a->team->arrived.value, w->arrived + w->blocks))
+	if (w->block != 0 || !poll_own(a, SR_RECEIVE, 0, &a->team->arrived.value, w->arrived + w->blocks))
 		return;
 	if (failed(a))
 		return;

@@ -125,20 +125,21 @@ static uint64_t posted(const struct queue *q) { return atomic_load_explicit(&q->
 
 /* Waits until `want` commands are done, as long as there is one now and then. */
 static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_error *e) {
-	uint64_t done, before = UINT64_MAX, since = 0;
+	struct p2p_lapse lapse = {0};
+	uint64_t done, before = UINT64_MAX;
 	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < want; looks++) {
-		uint64_t now = p2p_raw_ns();
+		p2p_lapse(&lapse, FULL_NS);
 		if (done != before) {
 			before = done;
-			since = now;
+			lapse.ns = 0;
 			looks = 0;
 		}
-		if (now - since > FULL_NS) {
+		if (lapse.ns > FULL_NS) {
 			p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
 			snprintf(e->text, sizeof e->text,
 				 "host: queue: %s, and %llu commands wait of which none was done for %.1f s: let the "
 				 "queue go, or wait for it, before there are so many",
-				 why, (unsigned long long)(posted(q) - done), (double)(now - since) / 1e9);
+				 why, (unsigned long long)(posted(q) - done), (double)lapse.ns / 1e9);
 			return P2P_ERR_TIMEOUT;
 		}
 		host_pause(looks);
@@ -265,7 +266,7 @@ static int queue_between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struc
 
 static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct queue *q = self;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t done, before = UINT64_MAX;
 	if (q->recording)
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: wait: a recording is under way");

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -390,6 +391,7 @@ func TestSendRecvPeerNeverComes(t *testing.T) {
 					t.Errorf("%+v, want %+v", got, c.want)
 				}
 				p.rank[1].Timeout = time.Millisecond
+				p.rank[1].Ring(uint64(resident))
 				must(t, p.rank[1].Start(l), p.rank[1].Wait(), r.Start(l), r.Wait())
 				if got := r.State(); got != c.want {
 					t.Errorf("changed: %+v, want %+v", got, c.want)
@@ -397,15 +399,93 @@ func TestSendRecvPeerNeverComes(t *testing.T) {
 			})
 		}
 	}
-	p := newPair(t)
-	r := p.rank[0]
-	r.Timeout = 20 * time.Millisecond
-	l := shapes[1]
-	l.Bytes, l.Iters, l.Window = 1, 3, 1
-	must(t, r.Start(l), r.Wait())
-	if s := r.State(); !s.Failed || s.Want != 1 || s.Have != 0 || s.Done != 0 {
-		t.Errorf("nobody rang: %+v", s)
+}
+
+// A resident kernel waits for its host as long as that takes, which may have gigabytes to write and to check, and ends
+// when the host gives up.
+func TestSendRecvSlowHost(t *testing.T) {
+	for _, l := range []queuetest.Launch{shapes[1], shapes[9]} {
+		t.Run(name(l), func(t *testing.T) {
+			p := newPair(t)
+			l.Bytes, l.Iters, l.Window, l.Begins = 1, 3, 1, true
+			for _, r := range p.rank {
+				r.Timeout = 20 * time.Millisecond
+				must(t, r.Start(l))
+			}
+			time.Sleep(10 * p.rank[0].Timeout)
+			for _, r := range p.rank {
+				r.Timeout = time.Minute // of what is started from now on
+				if s := r.State(); s.Failed {
+					t.Fatalf("not called off, and gave up: %+v", s)
+				}
+				r.CallOff()
+				must(t, r.Wait())
+				if s := r.State(); !s.Failed || s.Want != 1 || s.Have != 0 || s.Done != 0 {
+					t.Errorf("nobody rang: %+v", s)
+				}
+			}
+		})
 	}
+}
+
+// stopped is how long TestSendRecvStopped stops its process, and patience the timeout of what waits there.
+const (
+	stopped  = 2500 * time.Millisecond
+	patience = 2 * time.Second
+)
+
+// A process that was stopped for longer than the timeout, as a machine may be paused, has not waited meanwhile.
+func TestSendRecvStopped(t *testing.T) {
+	if os.Getenv(peerOf) != "" {
+		waitStopped(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSendRecvStopped$", "-test.timeout=60s")
+	cmd.Env = append(os.Environ(), peerOf+"=1")
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() { // the first rank waits
+		t.Fatal("the other process has said nothing")
+	}
+	must(t, cmd.Process.Signal(unix.SIGSTOP))
+	time.Sleep(stopped)
+	_, err = in.Write([]byte("go on\n"))
+	must(t, err, cmd.Process.Signal(unix.SIGCONT))
+	var said []string
+	for lines.Scan() {
+		said = append(said, lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, strings.Join(said, "\n"))
+	}
+}
+
+// waitStopped lets a kernel, and who waits for it, wait until there is a line to read.
+func waitStopped(t *testing.T) {
+	p := newPair(t)
+	l := shapes[0]
+	l.Bytes, l.Iters, l.Window = 100, 1, 1
+	for _, r := range p.rank {
+		r.Timeout = patience
+		r.Ring(1)
+	}
+	p.fill(t, l, 1)
+	must(t, p.rank[0].Start(l))
+	for p.rank[0].Begun() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println("waiting")
+	x, _ := newCtx(t, patience)
+	finished := make(chan error)
+	go func() { finished <- p.rank[0].WaitIn(x) }()
+	_, err := os.Stdin.Read(make([]byte, 1))
+	must(t, err, p.rank[1].Start(l), <-finished)
+	p.wait(t)
+	p.check(t, l, 1)
 }
 
 // Kernels stop when the host says so, long before their patience ends.

@@ -105,7 +105,7 @@ void ipc_take_publication(struct run *x, const struct p2p_message *m) {
 }
 
 int ipc_await_publications(struct run *x, uint32_t n) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	while (x->s->introduced < n) {
 		int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, n, x->s->introduced);
 		if (rc)
@@ -235,7 +235,7 @@ void ipc_take_answer(struct run *x, const struct p2p_message *m) {
 
 /* Answers come in the order of the requests. */
 static int await_answer(struct run *x, uint32_t w) {
-	struct p2p_wait wait = {0, 0, 0};
+	struct p2p_wait wait = {0};
 	int rc;
 	for (int i = 0; i < 512 && x->l.ctx->wake == P2P_WAKE_SPIN; i++) {
 		if (x->s->answers > w)

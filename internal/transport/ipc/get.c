@@ -264,7 +264,7 @@ static int locate(struct run *x, struct p2p_message *m, const uint8_t **from) {
 
 int ipc_next(struct run *x, struct p2p_message **m) {
 	struct ipc_state *s = x->s;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc, looks = x->l.ctx->wake == P2P_WAKE_SPIN ? 512 : 1;
 	while (s->inbound_head == s->inbound_tail) {
 		rc = looks-- > 0 ? ipc_progress(x)

@@ -53,7 +53,7 @@ static inline int grant(struct run *x, uint32_t i) {
 }
 
 static inline int await_grant(struct run *x, uint32_t i) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t want = *x->sent + 1, have;
 	int rc;
 	while (ipc_before(have = atomic_load_explicit(&x->out->ready, memory_order_acquire), want))
@@ -247,7 +247,7 @@ static void start_words(struct ipc_end *end) {
 /* Waits until the peer has begun too: from then on its ring and its words may be read. */
 static int meet(struct run *x) {
 	struct ipc_end *end = x->end;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint32_t peer = 1 - end->cfg.rank;
 	int rc = ipc_talk_open(end, x->l.e);
 	if (rc)

@@ -121,7 +121,7 @@ static int move(struct run *x, int sends, int receives, uint32_t i) {
 	uint32_t me = end->cfg.rank;
 	struct flow out = {end->engine, pool(end, me), 0, 0, sends ? total : 0, &x->s->sent_chunks, i};
 	struct flow in = {end->second, pool(end, 1 - me), 0, 0, receives ? total : 0, &x->s->taken_chunks, i};
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	while (out.ended < out.total || in.ended < in.total) {
 		uint64_t room = atomic_load_explicit(&x->out->consumed, memory_order_acquire) + end->cfg.relay_depth;
 		uint64_t there = atomic_load_explicit(&x->in->filled, memory_order_acquire);
@@ -130,7 +130,7 @@ static int move(struct run *x, int sends, int receives, uint32_t i) {
 		if (rc || (rc = advance(x, &in, there, &x->in->consumed, 0, &moved)))
 			return rc;
 		if (moved)
-			w = (struct p2p_wait){0, 0, 0};
+			w = (struct p2p_wait){0};
 		else if ((rc = ipc_wait_step(x, &w, awaits(&out, &in), total, out.ended + in.ended)))
 			return rc;
 	}

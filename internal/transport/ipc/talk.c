@@ -39,7 +39,7 @@ int ipc_send_fd(struct run *x, int fd) {
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	if (x->end->cfg.fault == IPC_STUTTER && ++x->s->sent_fds % 7 == 0)
 		for (int i = 0; i < 100; i++) {
 			int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
@@ -88,7 +88,7 @@ int ipc_take_fd(struct run *x, int32_t *fd) {
 /* ---- messages ------------------------------------------------------------------------------------------------- */
 
 int ipc_tell(struct run *x, struct p2p_message *m) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc;
 	if (m->flags & FLAG_FD && (rc = ipc_send_fd(x, m->handle.fd)))
 		return rc;
@@ -172,7 +172,7 @@ static inline int await(struct run *x, _Atomic uint64_t *word, const uint64_t *r
 				return P2P_OK;
 		}
 	}
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	for (;;) {
 		if ((rc = ipc_progress(x)))
 			return rc;
@@ -234,7 +234,7 @@ int ipc_confirm(struct run *x) {
 	}
 	uint64_t patience = x->l.ctx->timeout_ns / 4 < CONFIRM_NS ? x->l.ctx->timeout_ns / 4 : CONFIRM_NS;
 	uint64_t begin = p2p_raw_ns();
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	while (!atomic_load_explicit(&end->link->opener_ready, memory_order_acquire)) {
 		int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
 		if (rc)

@@ -95,7 +95,7 @@ struct shot {
 
 /* Until a queue pair has room for another message. */
 static int await_room(struct run *x, const struct rdma_qp *q) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	x->wide = 1;
 	while (!rc && rdma_room(q) == 0)
@@ -148,7 +148,7 @@ static int shoot(struct run *x, uint32_t k, struct shot *s) {
 
 /* Waits for the message of the sample under way. */
 static int await(struct run *x, struct rdma_conn *c) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	x->awaited++;
 	aim(x, c);
@@ -165,7 +165,7 @@ static int await(struct run *x, struct rdma_conn *c) {
 /* Until the device has reported everything that was sent. */
 static int settle(struct run *x) {
 	struct rdma_end *end = x->end;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	x->wide = 1;
 	for (uint32_t i = 0; i < end->outs; i++)

@@ -338,6 +338,6 @@ int rdma_progress(struct run *x, struct p2p_wait *w, int what, uint64_t want, ui
 	if (moved == 0)
 		return idle(x, w, what, want, have);
 	p2p_beat(x->l.ctx);
-	*w = (struct p2p_wait){0, 0, 0};
+	*w = (struct p2p_wait){0};
 	return P2P_OK;
 }

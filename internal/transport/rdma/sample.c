@@ -6,7 +6,7 @@ static int tell(struct run *x, size_t word) {
 	int rc = P2P_OK;
 	for (uint32_t i = 0; !rc && i < end->peers; i++) {
 		struct rdma_peer *p = &end->peer[i];
-		struct p2p_wait w = {0, 0, 0};
+		struct p2p_wait w = {0};
 		if (p->in == 0)
 			continue;
 		struct rdma_qp *q = &end->qp[end->in[rdma_turn_of(x, p->first_in, p->in)].qp[0]];
@@ -35,7 +35,7 @@ static int told(const struct run *x, size_t word, uint64_t *least) {
 }
 
 static int await_word(struct run *x, size_t word, int what) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t have;
 	int rc = P2P_OK;
 	while (!rc && !told(x, word, &have))
@@ -116,7 +116,7 @@ static int post_all(struct run *x) {
 }
 
 static int receive_all(struct run *x) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	while (!rc && x->received < x->awaited)
 		rc = rdma_progress(x, &w, P2P_WAIT_DONE, x->awaited, x->received);
@@ -125,7 +125,7 @@ static int receive_all(struct run *x) {
 
 /* All messages of the sample, both ways, until this rank has what it awaits and its peers say that they have theirs. */
 static int exchange(struct run *x) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t have = 0;
 	int rc = post_all(x), answered = x->awaited == 0;
 	while (!rc && (x->sent < x->sending || x->received < x->awaited || !answered ||
@@ -157,7 +157,7 @@ static int pong(struct run *x) {
 
 /* Until the device has reported everything that was sent: its memory may be filled anew. */
 static int drain(struct run *x) {
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	x->wide = 1;
 	while (!rc && x->sent < x->sending)

@@ -111,7 +111,7 @@ static int launched(struct run *x) {
 
 static int await_done(struct run *x, uint64_t want) {
 	struct sr_state *s = x->end->at.state;
-	struct p2p_wait w = {0, 0, 0};
+	struct p2p_wait w = {0};
 	uint64_t have;
 	int rc;
 	x->under_way = 1;

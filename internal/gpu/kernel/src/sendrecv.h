@@ -90,14 +90,14 @@ DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
 // A wait that lasts looks at the clock, and at what the host says, now and then: reading the host's memory takes long.
 constexpr u32 looks = 2048;
 
-DEVICE bool lost(const sr_args *a, u64 *since) {
+DEVICE bool lost(const sr_args *a, u64 *since, u64 limit_ns) {
 	const u64 t = now();
 	if (*since == 0)
 		*since = t;
-	return load_u32(&a->state->abort) || load_u32(&a->state->failed) || t - *since > a->timeout_ns;
+	return load_u32(&a->state->abort) || load_u32(&a->state->failed) || t - *since > limit_ns;
 }
 
-DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 want) {
+DEVICE bool poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 want, u64 limit_ns) {
 	u64 have = 0, since = 0;
 #pragma unroll 1
 	for (;;) {
@@ -105,13 +105,23 @@ DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 w
 		for (u32 look = 0; look < looks; look++) {
 			have = sr_load(word);
 			if (have >= want)
-				return 1;
+				return true;
 		}
-		if (lost(a, &since)) {
+		if (lost(a, &since, limit_ns)) {
 			give_up(a, role, block, want, have);
-			return 0;
+			return false;
 		}
 	}
+}
+
+DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 want) {
+	return poll(a, role, block, word, want, a->timeout_ns);
+}
+
+// A wait that others end. The host writes and checks payloads before it rings the doorbell, and has deadlines for what
+// it waits for meanwhile; other blocks have some for theirs. Whoever gives up calls this wait off.
+DEVICE bool poll_own(const sr_args *a, u32 role, const u64 *word, u64 want) {
+	return poll(a, role, block(), word, want, ~0ull);
 }
 
 // What is not aligned alike goes byte by byte.
@@ -199,7 +209,7 @@ template <u32 n, class L> DEVICE bool await_lines(const sr_args *a, u32 block, c
 			return true;
 		if (--left)
 			continue;
-		if (!warp_all(!lost(a, &since)))
+		if (!warp_all(!lost(a, &since, a->timeout_ns)))
 			break;
 		left = looks;
 	}
@@ -250,7 +260,7 @@ DEVICE void arrive(sr_team *t) {
 
 // Waits for the host's word, then for the peers', so that all ranks begin together. One thread calls.
 DEVICE bool begin_together(const sr_args *a, u64 iteration) {
-	if (!sr_poll(a, SR_SEND, 0, &a->state->doorbell, iteration))
+	if (!poll_own(a, SR_SEND, &a->state->doorbell, iteration))
 		return false;
 	if (!a->begins)
 		return true;
@@ -286,7 +296,7 @@ DEVICE void give_samples(const sr_args *a, Iteration *it) {
 
 DEVICE bool begin(const sr_args *a, Iteration *it) {
 	if (block() != 0)
-		return sr_poll(a, SR_SEND, block(), &a->team->go.value, it->number);
+		return poll_own(a, SR_SEND, &a->team->go.value, it->number);
 	if (!begin_together(a, it->number))
 		return false;
 	it->arrived = sr_load(&a->team->arrived.value);
@@ -301,7 +311,7 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 		arrive(a->team);
 		return true;
 	}
-	if (blocks() > 1 && !sr_poll(a, SR_RECEIVE, 0, &a->team->arrived.value, it->arrived + blocks() - 1))
+	if (blocks() > 1 && !poll_own(a, SR_RECEIVE, &a->team->arrived.value, it->arrived + blocks() - 1))
 		return false;
 	if (blocks() > 1)
 		it->ended = now();
