@@ -69,13 +69,18 @@ func (a *app) claimsRunCommand() *cobra.Command {
 		Use: "run ID...", Short: "Measure claims and give their verdicts",
 		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or " +
 			strings.Join(claim.Seeds(), ", ") + "\nfor all of its claims, or all.",
-		RunE: func(c *cobra.Command, args []string) error { return a.runClaims(c.Context(), f, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkOut(c.Flags()); err != nil {
+				return err
+			}
+			return a.runClaims(c.Context(), f, args)
+		},
 	}
 	fs := c.Flags()
 	fs.StringVar(&f.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
 	fs.StringVar(&f.gpus, "gpus", "", "device `index` of each rank, such as 0,1 (default: one each)")
 	fs.StringVar(&f.format, "format", "table", strings.Join(report.ClaimFormats, ", "))
-	fs.StringVar(&f.out, "out", "", "write the complete result, samples included, to this JSON `file`")
+	fs.StringVar(&f.out, "out", "", outHelp)
 	fs.BoolVar(&f.quick, "quick", false, "a fifth of the samples")
 	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was reproduced")
 	fs.DurationVarP(&f.timeout, "timeout", "T", time.Minute, "give a test up after this long without progress")
@@ -96,28 +101,38 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(f.out)
-	if err != nil {
-		return err
-	}
-	defer out.discard()
-	f.say(a, notes...)
 	doc := claim.Document{
 		Schema: claim.Schema, Version: versionText(), Started: a.began.UTC().Truncate(time.Millisecond), Command: os.Args,
 		Claims: []claim.Result{}, Warnings: append([]string{}, notes...),
 	}
+	out, err := openOutput(f.out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.ended(doc, len(claims), errUnended)) })
+	if err != nil {
+		return err
+	}
+	f.say(a, notes...)
 	runErr := a.judgeAll(ctx, f, kind, claims, &doc)
 	if missed := len(claims) - doc.Count(claim.Reproduced); runErr == nil && f.require && missed > 0 {
 		runErr = fmt.Errorf("--require: %d of %d claims: %w", missed, len(claims), errUnproven)
 	}
-	if runErr != nil {
-		doc.Exit = exitCode(runErr, a.caught())
+	doc = a.ended(doc, len(claims), runErr)
+	err = out.save(func(w io.Writer) error { return claim.Write(w, doc) })
+	if len(doc.Claims) > 0 && f.out != toStdout {
+		err = errors.Join(err, report.RenderClaims(a.stdout, doc, f.format))
 	}
-	if len(doc.Claims) == 0 {
-		return runErr
+	return errors.Join(runErr, err)
+}
+
+// ended is the document of so many claims with how their run ended.
+func (a *app) ended(doc claim.Document, wanted int, runErr error) claim.Document {
+	if runErr == nil {
+		return doc
 	}
-	write := func(w io.Writer) error { return claim.Write(w, doc) }
-	return errors.Join(runErr, report.RenderClaims(a.stdout, doc, f.format), out.save(write))
+	doc.Exit = exitCode(runErr, a.caught())
+	if len(doc.Claims) < wanted {
+		doc.Warnings = append(slices.Clone(doc.Warnings), fmt.Sprintf("the run ended early: %d of %d claims were measured: %s",
+			len(doc.Claims), wanted, strings.Join(a.lines(runErr), "; ")))
+	}
+	return doc
 }
 
 // read finds the claims and checks the flags. Nothing has been started yet.

@@ -141,7 +141,7 @@ func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	f.StringVarP(&c.check, "check", "c", "full", "payload check: full, sample or off (1 and 0 mean full and off)")
 	f.StringVar(&c.format, "format", "table", strings.Join(report.Formats, ", "))
 	f.BoolVar(&c.wide, "wide", false, "all columns of the table")
-	f.StringVar(&c.out, "out", "", "write the complete result, samples included, to this JSON `file`")
+	f.StringVar(&c.out, "out", "", outHelp)
 	f.DurationVarP(&c.timeout, "timeout", "T", time.Minute, "give up after this long without progress")
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the payloads")
 	f.StringVar(&c.pin, "pin", "auto", "auto: pin each rank near its device before it allocates; off")
@@ -241,7 +241,7 @@ func (c *common) checkValues(s *sweep.Spec) error {
 		}
 	}
 	s.Check = transport.Check(c.check)
-	return nil
+	return checkOut(c.flags)
 }
 
 func (c *common) readSizes(s *sweep.Spec) (err error) {

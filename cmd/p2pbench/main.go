@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
@@ -33,6 +34,7 @@ const (
 	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
+	exitOutput    = 74  // the result could not be written; sysexits.h calls it EX_IOERR
 	exitInterrupt = 130 // SIGINT
 	exitTerminate = 143 // SIGTERM
 )
@@ -41,32 +43,48 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		os.Exit(worker.Serve(factory()))
 	}
+	catchWriteSignals()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // app is what every subcommand writes to, and when the process began.
 type app struct {
-	stdout, stderr io.Writer
-	began          time.Time
-	caught         func() os.Signal // the signal that ended the run, nil if none did
+	stdout *standardOutput
+	stderr io.Writer
+	began  time.Time
+	caught func() os.Signal // the signal that ended the run, nil if none did
 }
 
 // run is the whole command: arguments in, exit code out.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, caught := interruptible()
-	a := &app{stdout: stdout, stderr: stderr, began: time.Now(), caught: caught}
+	a := &app{stdout: &standardOutput{w: stdout}, stderr: stderr, began: time.Now(), caught: caught}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
+		err = a.stdout.err
+	}
+	if err == nil {
 		return exitOK
 	}
-	code := exitCode(err, caught())
-	if code == exitInterrupt || code == exitTerminate {
-		err = errors.New("interrupted")
+	for _, line := range a.lines(err) {
+		fmt.Fprintf(stderr, "p2pbench: %s\n", report.Printable(line))
 	}
-	fmt.Fprintf(stderr, "p2pbench: %s\n", reason(err))
-	return code
+	return exitCode(err, caught())
+}
+
+// lines are what an error says to users: one line, or one for each of several errors. What an interrupted run broke off
+// goes without saying.
+func (a *app) lines(err error) []string {
+	var output outputError
+	switch lost := errors.As(err, &output); {
+	case a.caught() != nil && lost:
+		err = errors.Join(errInterrupted, output)
+	case a.caught() != nil:
+		err = errInterrupted
+	}
+	return strings.Split(strings.TrimSpace(reason(err)), "\n")
 }
 
 // reason is the error as users read it: that something is unsupported goes without saying when the cause is named.
@@ -104,6 +122,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func exitCode(err error, sig os.Signal) int {
 	var usage usageError
+	var output outputError
 	switch {
 	case sig == syscall.SIGTERM:
 		return exitTerminate
@@ -115,8 +134,11 @@ func exitCode(err error, sig os.Signal) int {
 		return exitInvalid
 	case errors.Is(err, worker.ErrCorrupt):
 		return exitCorrupt
-	case errors.Is(err, worker.ErrHang), errors.Is(err, worker.ErrCrash), errors.Is(err, worker.ErrFailed):
+	case errors.Is(err, worker.ErrHang), errors.Is(err, worker.ErrCrash), errors.Is(err, worker.ErrFailed),
+		errors.Is(err, errUnended):
 		return exitLost
+	case errors.As(err, &output):
+		return exitOutput
 	}
 	return exitUsage // cobra's own complaints
 }
@@ -126,7 +148,7 @@ memory, over every path the machine has, and prints what each one costs.
 
 Exit codes: 0 ok; 2 wrong flags, or not possible on this machine; 3 measured but
 invalid (throttled, fell back); 4 hang, crash or lost peer; 5 data corruption;
-130, 143 interrupted.`
+74 the result could not be written; 130, 143 interrupted.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -37,24 +37,37 @@ func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error 
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(c.out)
+	out, err := openOutput(c.out, a.stdout, result(a.complete(record.Document{}, c, t, errUnended, len(p.Cells))))
 	if err != nil {
 		return err
 	}
-	defer out.discard()
 	if !c.quiet {
 		for _, n := range t.notes {
 			fmt.Fprintf(a.stderr, "p2pbench: %s\n", n)
 		}
 	}
 	doc, runErr := a.carryOut(ctx, c, p, t, ranks)
-	if len(doc.Cells) == 0 && runErr != nil {
-		return runErr
-	}
 	if runErr == nil {
 		runErr = sweep.Invalid(doc)
 	}
 	return errors.Join(runErr, a.publish(c, out, a.complete(doc, c, t, runErr, len(p.Cells))))
+}
+
+// errUnended stands in the result until the run has ended.
+var errUnended = errors.New("it was killed, or has not ended yet")
+
+func result(doc record.Document) encoder {
+	return func(w io.Writer) error { return record.Write(w, doc) }
+}
+
+// publish writes the complete document to --out and the view of what was measured to stdout, each whatever becomes of
+// the other.
+func (a *app) publish(c *common, out *output, doc record.Document) error {
+	err := out.save(result(doc))
+	if c.out == toStdout || len(doc.Cells) == 0 {
+		return err
+	}
+	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide}))
 }
 
 // takingPart asks every arm which ranks it needs, and whether it can run at all.
@@ -131,67 +144,16 @@ func (a *app) complete(doc record.Document, c *common, t target, runErr error, p
 	if c.inject != "" {
 		doc.Warnings = append(doc.Warnings, "a fault was injected on purpose: --inject "+c.inject)
 	}
+	if doc.Env.OS == "" { // no worker came so far as to say where it runs
+		doc.Env = sweep.Host()
+	}
+	early := ""
 	if runErr != nil {
 		doc.Exit = exitCode(runErr, a.caught())
+		early = ": " + strings.Join(a.lines(runErr), "; ")
 	}
 	if len(doc.Cells) < planned {
-		doc.Warnings = append(doc.Warnings, fmt.Sprintf("the run ended early: %d of %d cells were measured", len(doc.Cells), planned))
+		doc.Warnings = append(doc.Warnings, fmt.Sprintf("the run ended early: %d of %d cells were measured%s", len(doc.Cells), planned, early))
 	}
 	return doc
-}
-
-// publish renders to stdout and writes the complete document to --out.
-func (a *app) publish(c *common, out *output, doc record.Document) error {
-	if err := report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide}); err != nil {
-		return err
-	}
-	return out.write(doc)
-}
-
-// output is the file behind --out: written beside its place and renamed, so that it is never half there.
-type output struct {
-	path string
-	tmp  *os.File
-}
-
-// openOutput makes sure, before anything runs, that the file can be written.
-func openOutput(path string) (*output, error) {
-	if path == "" {
-		return &output{}, nil
-	}
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, usagef("--out %s: not a regular file", path)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".p2pbench-*")
-	if err != nil {
-		return nil, usagef("--out %s: cannot write there: %w", path, errors.Unwrap(err))
-	}
-	return &output{path: path, tmp: tmp}, nil
-}
-
-func (o *output) write(doc record.Document) error {
-	return o.save(func(w io.Writer) error { return record.Write(w, doc) })
-}
-
-func (o *output) save(encode func(io.Writer) error) error {
-	if o.tmp == nil {
-		return nil
-	}
-	err := errors.Join(encode(o.tmp), o.tmp.Chmod(0o644), o.tmp.Close())
-	if err == nil {
-		err = os.Rename(o.tmp.Name(), o.path)
-	}
-	if err != nil {
-		return usagef("--out %s: %w", o.path, err)
-	}
-	o.tmp = nil
-	return nil
-}
-
-// discard removes what was not written.
-func (o *output) discard() {
-	if o.tmp != nil {
-		_ = o.tmp.Close()
-		_ = os.Remove(o.tmp.Name())
-	}
 }

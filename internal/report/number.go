@@ -57,13 +57,18 @@ func full(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
-// clean keeps text from outside on its line and away from the terminal's control.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+// Printable replaces by spaces what a terminal obeys instead of showing it: control characters and format characters
+// (Unicode's Cc and Cf: escape sequences, changes of direction), line and paragraph separators.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unprintable(r) {
 			return ' '
 		}
 		return r
 	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }
+
+func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+
+// clean keeps text from outside on its line and away from the terminal's control.
+func clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
