@@ -252,12 +252,13 @@ func (l *layout) quantile(c *record.Cell, q float64) string {
 	if c == nil || c.N == 0 {
 		return none
 	}
-	samples := slices.Sorted(slices.Values(record.SamplesOf(c.SamplesNS, c.Histogram)))
+	samples := record.DistributionOf(c.SamplesNS, c.Histogram)
 	if len(samples) == 0 {
 		return none + l.notes.ref("the samples, which this needs, were not kept: a file that --out wrote has them")
 	}
-	i := min(int(q*float64(len(samples))), len(samples)-1)
-	return micros(2 * float64(samples[i]) / 1e3)
+	n := samples.N()
+	i := min(int(q*float64(n)), n-1)
+	return micros(2 * float64(samples.At(i+1)) / 1e3)
 }
 
 // binaryRate is payload over time of all windows together, in 2³⁰ bytes per second.

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"io"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +171,26 @@ func TestQuantile(t *testing.T) {
 	}
 	if got := l.quantile(nil, 0.5); got != none {
 		t.Errorf("not measured: %s", got)
+	}
+}
+
+// A histogram of a few bytes may stand for a thousand million samples: a view of it takes no more memory than any other.
+func TestPresetOfManySamples(t *testing.T) {
+	memory := func(each int64) uint64 {
+		d := preset("uccl-876-anchor", 10, "pingpong")
+		c := &d.Cells[0]
+		c.SamplesNS, c.Histogram = nil, []record.Bin{{NS: 1000, Count: each}, {NS: 3000, Count: each}}
+		c.N, c.Lat = int(2*each), record.Distribution(c.Histogram).Summary()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := Render(io.Discard, d, "table", Options{}); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if few, many := memory(10), memory(1<<24); many > 2*few {
+		t.Errorf("%d bytes for 20 samples, %d for 2^25", few, many)
 	}
 }
 

@@ -24,7 +24,7 @@ type policy struct {
 }
 
 type armState struct {
-	samples []int64
+	samples record.Samples
 	spent   time.Duration // in this arm's blocks, checks included
 }
 
@@ -40,27 +40,27 @@ func (p *policy) block(arm int) int {
 		}
 		return a.nextBlock(p.cell.Duration - a.spent)
 	case p.cell.Until > 0:
-		if len(a.samples) >= p.cell.Iters || a.spent >= untilTime || a.precise(p.cell.Until) {
+		if a.samples.N() >= p.cell.Iters || a.spent >= untilTime || a.precise(p.cell.Until) {
 			return 0
 		}
-		return min(a.nextBlock(untilTime-a.spent), p.cell.Iters-len(a.samples))
+		return min(a.nextBlock(untilTime-a.spent), p.cell.Iters-a.samples.N())
 	}
 	per := (p.cell.Iters + p.cell.Rounds - 1) / p.cell.Rounds
-	return min(per, largestBlock, p.cell.Iters-len(a.samples))
+	return min(per, largestBlock, p.cell.Iters-a.samples.N())
 }
 
 // nextBlock is as many iterations as fit blockTime, and what is left, by the pace so far.
 func (a *armState) nextBlock(left time.Duration) int {
-	if len(a.samples) == 0 {
+	if a.samples.N() == 0 {
 		return firstBlock
 	}
-	pace := max(a.spent/time.Duration(len(a.samples)), 1)
+	pace := max(a.spent/time.Duration(a.samples.N()), 1)
 	return int(min(max(min(blockTime, left)/pace, 1), largestBlock))
 }
 
 // precise reports whether the interval of the median is within ±target of the median.
 func (a *armState) precise(target float64) bool {
-	lo, hi, ok := record.MedianInterval(a.samples, confidence)
+	lo, hi, ok := a.samples.Distribution().MedianInterval(confidence)
 	if !ok {
 		return false
 	}
@@ -69,7 +69,7 @@ func (a *armState) precise(target float64) bool {
 
 func (p *policy) took(arm int, samples []int64, spent time.Duration) {
 	a := &p.arms[arm]
-	a.samples = append(a.samples, samples...)
+	a.samples.Add(samples...)
 	a.spent += spent
 }
 

@@ -69,7 +69,7 @@ func TestFixedNumberOfIterations(t *testing.T) {
 			if !slices.Equal(blocks, c.want) {
 				t.Errorf("%d in %d rounds, arm %d: blocks %v, want %v", c.iters, c.rounds, arm, blocks, c.want)
 			}
-			if n := len(p.arms[arm].samples); n != c.iters {
+			if n := p.arms[arm].samples.N(); n != c.iters {
 				t.Errorf("%d in %d rounds, arm %d: %d samples", c.iters, c.rounds, arm, n)
 			}
 		}
@@ -166,7 +166,9 @@ func TestPrecise(t *testing.T) {
 		{"beyond the edge", []int64{10, 10, 10, 30, 30, 30}, 0.49, false},
 		{"zeros, of a clock too coarse", []int64{0, 0, 0, 0, 0, 0}, 0.01, true},
 	} {
-		if got := (&armState{samples: c.samples}).precise(c.target); got != c.want {
+		var a armState
+		a.samples.Add(c.samples...)
+		if got := a.precise(c.target); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}

@@ -209,15 +209,15 @@ func (m *measurement) count(arm int, now map[string]uint64) {
 // cell makes the record.
 func (m *measurement) cell() record.Cell {
 	c, path := m.c, m.job.Paths[0][0]
-	samples := m.policy.arms[0].samples
+	samples := &m.policy.arms[0].samples
 	cell := record.Cell{
 		Transport: m.job.Plan.Arms[0].Transport, Path: path.Path, Engine: path.Engine, Device: m.job.Plan.Ranks[0].Kind,
 		Op: string(c.Op), Size: c.Size, Offset: c.Offset, Ranks: len(m.job.Plan.Ranks), Window: c.Window,
-		Warmup: c.Warmup, Iters: c.Iters, N: len(samples), Completion: path.Completion,
-		Lat: record.Summarise(samples), Cold: m.cold(), Counters: m.counters(), Knobs: m.knobs(),
+		Warmup: c.Warmup, Iters: c.Iters, N: samples.N(), Completion: path.Completion,
+		Lat: samples.Summary(), Cold: m.cold(), Counters: m.counters(), Knobs: m.knobs(),
 		Vs: []record.Vs{}, Warnings: []string{}, SkewUS: float64(m.skew) / 1e3,
 	}
-	cell.SamplesNS, cell.Histogram = record.Keep(samples)
+	cell.SamplesNS, cell.Histogram = samples.Kept()
 	if m.engine[0] != "" {
 		cell.Engine = m.engine[0]
 	}
@@ -270,15 +270,15 @@ func (m *measurement) ways(arm int) int {
 }
 
 func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
-	samples, path := m.policy.arms[arm].samples, m.job.Paths[arm][0]
+	samples, path := &m.policy.arms[arm].samples, m.job.Paths[arm][0]
 	v := record.Vs{
-		Name: m.job.Plan.Arms[arm].Name, Engine: path.Engine, N: len(samples), Lat: record.Summarise(samples),
+		Name: m.job.Plan.Arms[arm].Name, Engine: path.Engine, N: samples.N(), Lat: samples.Summary(),
 		Verified: cell.Verified, Counters: m.endpoint[arm], Knobs: path.Knobs,
 	}
 	if m.engine[arm] != "" {
 		v.Engine = m.engine[arm]
 	}
-	v.SamplesNS, v.Histogram = record.Keep(samples)
+	v.SamplesNS, v.Histogram = samples.Kept()
 	v.BWPerDir, _, _ = bandwidth(m.c, m.together(arm), v.Lat.P50)
 	v.Conns, v.Fairness = m.conns[arm].records(m.c.Size)
 	if cell.Lat.P50 > 0 {

@@ -251,7 +251,7 @@ const confidence = 0.95
 // median is an arm's median; its interval is zero where the samples are too few, or were not kept.
 func median(n int, lat record.Latency, samples []int64, bins []record.Bin) Median {
 	m := Median{P50: lat.P50, N: n}
-	if lo, hi, ok := record.MedianInterval(record.SamplesOf(samples, bins), confidence); ok {
+	if lo, hi, ok := record.DistributionOf(samples, bins).MedianInterval(confidence); ok {
 		m.Low, m.High = float64(lo)/1e3, float64(hi)/1e3
 	}
 	return m

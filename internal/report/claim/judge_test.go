@@ -80,8 +80,8 @@ func TestFactor(t *testing.T) {
 func TestFactorInterval(t *testing.T) {
 	a, b := around(100, 1000, 100), around(100, 3000, 300)
 	o := faster().Judge(Run{Cells: []record.Cell{cellOf(1<<10, a, b)}})
-	aLow, aHigh, _ := record.MedianInterval(a, 0.95)
-	bLow, bHigh, _ := record.MedianInterval(b, 0.95)
+	aLow, aHigh, _ := record.DistributionOf(a, nil).MedianInterval(0.95)
+	bLow, bHigh, _ := record.DistributionOf(b, nil).MedianInterval(0.95)
 	f := o.Rows[0].Factor
 	if !near64(f.Low, float64(bLow)/float64(aHigh)) || !near64(f.High, float64(bHigh)/float64(aLow)) {
 		t.Errorf("%v of [%d, %d] over [%d, %d]", *f, bLow, bHigh, aLow, aHigh)

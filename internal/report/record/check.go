@@ -112,7 +112,7 @@ func checkFigures(n int, lat Latency, samples []int64, bins []Bin) error {
 	if err := checkBins(n, bins); err != nil {
 		return err
 	}
-	if len(samples) > 0 && !same(lat, Summarise(samples)) || len(bins) > 0 && !same(lat, summariseBins(n, bins)) {
+	if len(samples) > 0 && !same(lat, Summarise(samples)) || len(bins) > 0 && !same(lat, Distribution(bins).Summary()) {
 		return errors.New("lat_us is not the summary of the samples")
 	}
 	return nil

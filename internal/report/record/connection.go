@@ -3,8 +3,6 @@ package record
 import (
 	"errors"
 	"fmt"
-
-	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
 // Connection is what one of a cell's connections did in its samples. The times of its messages, from the post to the
@@ -21,20 +19,8 @@ type Connection struct {
 
 // Times fills in the times of as many messages as the bins have, in ascending order.
 func (c *Connection) Times(bins []Bin) {
-	n := 0
-	for _, b := range bins {
-		n += int(b.Count)
-	}
-	at := func(p float64) float64 {
-		left := int64(stats.Rank(n, p))
-		for _, b := range bins {
-			if left -= b.Count; left <= 0 {
-				return micros(b.NS)
-			}
-		}
-		return 0
-	}
-	c.P50, c.P99, c.Max = at(50), at(99), at(100)
+	d := Distribution(bins)
+	c.P50, c.P99, c.Max = micros(d.Percentile(50)), micros(d.Percentile(99)), micros(d.Percentile(100))
 }
 
 // Jain is Jain's index of fairness of what each one got: (Σx)² ÷ (n·Σx²). It is 1 where all got the same and 1/n where

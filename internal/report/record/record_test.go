@@ -26,7 +26,7 @@ func example() Document {
 	raw := []int64{7812, 7790, 7801, 14803, 7795, 8011}
 	base := []int64{9200, 9100, 9300}
 	many := slices.Concat(slices.Repeat([]int64{51000}, 60000), slices.Repeat([]int64{51210}, 40001))
-	_, bins := Keep(many)
+	bins := DistributionOf(many, nil)
 	return Document{
 		Schema:  Schema,
 		Version: "0.1.0",
@@ -158,32 +158,68 @@ func TestWithoutSamples(t *testing.T) {
 	}
 }
 
-func TestSamplesOf(t *testing.T) {
+// A distribution is the samples in ascending order, without writing them out.
+func TestDistribution(t *testing.T) {
 	raw := []int64{30, 10, 30, 20, 10, 30}
-	bins := Histogram(raw)
-	if diff := cmp.Diff([]Bin{{10, 2}, {20, 1}, {30, 3}}, bins); diff != "" {
-		t.Errorf("Histogram: %s", diff)
+	d := DistributionOf(raw, nil)
+	if diff := cmp.Diff(Distribution{{10, 2}, {20, 1}, {30, 3}}, d); diff != "" {
+		t.Error(diff)
 	}
-	if got := SamplesOf(raw, nil); !slices.Equal(got, raw) {
-		t.Errorf("raw samples came back as %v", got)
+	for i, want := range slices.Sorted(slices.Values(raw)) {
+		if got := d.At(i + 1); got != want {
+			t.Errorf("place %d: %d, want %d", i+1, got, want)
+		}
 	}
-	if got := SamplesOf(nil, bins); !slices.Equal(got, slices.Sorted(slices.Values(raw))) {
-		t.Errorf("histogram came back as %v", got)
+	if diff := cmp.Diff(d, DistributionOf(nil, d)); diff != "" {
+		t.Errorf("of a histogram: %s", diff)
 	}
-	if SamplesOf(nil, nil) != nil || Histogram(nil) != nil {
-		t.Error("nothing became something")
+	if none := DistributionOf(nil, nil); none.N() != 0 || none.At(1) != 0 || none.Summary() != (Latency{}) {
+		t.Errorf("nothing became %v", none)
 	}
 }
 
-func TestKeep(t *testing.T) {
-	for _, n := range []int{0, 1, MaxRawSamples, MaxRawSamples + 1} {
-		samples := make([]int64, n)
-		raw, bins := Keep(samples)
-		if (n > MaxRawSamples) != (bins != nil) || (bins != nil) == (len(raw) > 0) && n > 0 {
-			t.Errorf("n=%d: %d raw, %d bins", n, len(raw), len(bins))
+// A few bytes of a file may stand for a thousand million samples. Nothing is written out for them.
+func TestDistributionTakesNoMemory(t *testing.T) {
+	bins := []Bin{{NS: 5, Count: maxN / 2}, {NS: 7, Count: maxN / 2}}
+	allocs := testing.AllocsPerRun(1, func() {
+		d := DistributionOf(nil, bins)
+		lo, hi, ok := d.MedianInterval(0.95)
+		if s := d.Summary(); d.N() != maxN || s.P50 != 0.005 || s.Mean != 0.006 || lo != 5 || hi != 7 || !ok {
+			t.Errorf("%d samples, %+v, median between %d and %d (%v)", d.N(), s, lo, hi, ok)
 		}
-		if got := SamplesOf(raw, bins); len(got) != n {
-			t.Errorf("n=%d: %d came back", n, len(got))
+	})
+	if allocs > 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// Samples keep their order up to the limit, and their exact values and counts beyond.
+func TestSamples(t *testing.T) {
+	for _, n := range []int{0, 1, 10, MaxRawSamples, MaxRawSamples + 1, 3*MaxRawSamples + 7} {
+		var s Samples
+		var all []int64
+		for i := 0; i < n; i += 1000 {
+			block := make([]int64, min(1000, n-i))
+			for j := range block {
+				block[j] = int64((i + j) * 7919 % 4001)
+			}
+			s.Add(block...)
+			all = append(all, block...)
+		}
+		raw, bins := s.Kept()
+		switch {
+		case s.N() != n:
+			t.Errorf("%d of %d samples", s.N(), n)
+		case n <= MaxRawSamples && (!slices.Equal(raw, all) || bins != nil):
+			t.Errorf("%d samples: %d in order, %d bins", n, len(raw), len(bins))
+		case n > MaxRawSamples && (raw != nil || !slices.Equal(bins, DistributionOf(all, nil))):
+			t.Errorf("%d samples: %d in order, and not every value in as many bins", n, len(raw))
+		}
+		if diff := cmp.Diff(DistributionOf(all, nil), s.Distribution()); diff != "" {
+			t.Errorf("%d samples: %s", n, diff)
+		}
+		if got := s.Summary(); !same(got, Summarise(all)) {
+			t.Errorf("%d samples: %v, want %v", n, got, Summarise(all))
 		}
 	}
 }
@@ -202,8 +238,8 @@ func TestSummarise(t *testing.T) {
 		if l.Max != float64(slices.Max(s))/1000 || l.Min != float64(slices.Min(s))/1000 {
 			t.Errorf("n=%d: min %v max %v are not the samples' in µs", n, l.Min, l.Max)
 		}
-		if !same(l, summariseBins(n, Histogram(s))) {
-			t.Errorf("n=%d: the histogram's summary differs: %v, %v", n, l, summariseBins(n, Histogram(s)))
+		if d := DistributionOf(s, nil).Summary(); !same(l, d) {
+			t.Errorf("n=%d: the distribution's summary differs: %v, %v", n, l, d)
 		}
 	}
 	if Summarise(nil) != (Latency{}) {
@@ -213,11 +249,11 @@ func TestSummarise(t *testing.T) {
 
 func TestMedianInterval(t *testing.T) {
 	samples := []int64{9, 1, 8, 2, 7, 3, 6, 4, 5}
-	lo, hi, ok := MedianInterval(samples, 0.95)
+	lo, hi, ok := DistributionOf(samples, nil).MedianInterval(0.95)
 	if !ok || lo != 2 || hi != 8 { // ranks 2 and 8 of 9
 		t.Errorf("[%d, %d] %v, want [2, 8]", lo, hi, ok)
 	}
-	if _, _, ok := MedianInterval(samples[:5], 0.95); ok {
+	if _, _, ok := DistributionOf(samples[:5], nil).MedianInterval(0.95); ok {
 		t.Error("5 samples gave an interval of 95 %")
 	}
 	if samples[0] != 9 {
