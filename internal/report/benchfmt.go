@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"unicode"
@@ -20,29 +19,26 @@ import (
 //
 // Configuration lines hold what makes runs incomparable, so that benchstat separates such runs, and nothing that
 // differs from run to run. An invalid cell is a comment: a reader must not take its figures for slow ones.
-func writeBenchfmt(w io.Writer, d record.Document) error {
-	var out bytes.Buffer
-	writeConfig(&out, d)
+func writeBenchfmt(out *bytes.Buffer, d record.Document) {
+	writeConfig(out, d)
 	names := benchNames(d.Cells)
 	for i, c := range d.Cells {
 		switch {
 		case c.Invalid != nil:
-			fmt.Fprintf(&out, "# invalid: %s: %s\n", benchName(c, names[i]), clean(*c.Invalid))
+			fmt.Fprintf(out, "# invalid: %s: %s\n", benchName(c, names[i]), clean(*c.Invalid))
 			continue
 		case c.Verified != nil && !*c.Verified:
-			fmt.Fprintf(&out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
+			fmt.Fprintf(out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
 			continue
 		}
 		if !overWindow(c.Op) { // one message at a time has nothing to share
 			c.Fairness = nil
 		}
-		writeResult(&out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate, c.Fairness)
+		writeResult(out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate, c.Fairness)
 		for _, v := range c.Vs {
-			writeResult(&out, benchName(c, names[i]+"/baseline="+word(v.Name)), v.N, v.Lat, v.BWPerDir, 0, v.Fairness)
+			writeResult(out, benchName(c, names[i]+"/baseline="+word(v.Name)), v.N, v.Lat, v.BWPerDir, 0, v.Fairness)
 		}
 	}
-	_, err := w.Write(out.Bytes())
-	return err
 }
 
 func writeConfig(out *bytes.Buffer, d record.Document) {
@@ -151,7 +147,7 @@ func digits(v float64) string { return fmt.Sprintf("%.10g", v) }
 // word makes text one part of a benchmark's name.
 func word(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '/' || r == '=' || unicode.IsSpace(r) || unicode.IsControl(r) {
+		if r == '/' || r == '=' || unicode.IsSpace(r) || record.Hidden(r) {
 			return '_'
 		}
 		return r

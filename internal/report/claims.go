@@ -31,7 +31,7 @@ func RenderClaims(w io.Writer, d claim.Document, format string) error {
 		return fmt.Errorf("report: unknown format %q: use one of %s", format, strings.Join(ClaimFormats, ", "))
 	}
 	if err == nil {
-		_, err = w.Write(out.Bytes())
+		err = show(w, out, format)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %s: %w", format, err)

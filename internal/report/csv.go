@@ -27,14 +27,14 @@ func writeCSV(w io.Writer, d record.Document) error {
 	out.UseCRLF = true
 	row := make([]string, len(fields))
 	for i, f := range fields {
-		row[i] = f.name
+		row[i] = harmless(f.name)
 	}
 	if err := out.Write(row); err != nil {
 		return err
 	}
 	for _, c := range d.Cells {
 		for i, f := range fields {
-			row[i] = f.text(c)
+			row[i] = harmless(f.text(c))
 		}
 		if err := out.Write(row); err != nil {
 			return err
@@ -42,6 +42,19 @@ func writeCSV(w io.Writer, d record.Document) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// harmless is text that neither a terminal nor a spreadsheet obeys: the latter takes what begins with one of = + - @ for a
+// formula. A number is one, whatever its sign.
+func harmless(text string) string {
+	text = Printable(text)
+	if strings.HasPrefix(text, "-") && strings.Trim(text[1:], "0123456789.") == "" {
+		return text
+	}
+	if strings.IndexAny(strings.TrimLeft(text, " "), "=+-@") == 0 {
+		return "'" + text
+	}
+	return text
 }
 
 func identityFields() []field {

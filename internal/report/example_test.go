@@ -26,18 +26,18 @@ func measured(c record.Cell, samples []int64) record.Cell {
 	if c.Iters == 0 {
 		c.Iters = c.N
 	}
-	if c.Lat.P50 == 0 {
-		return c
+	together := 1
+	if c.Op == "bidir" {
+		together = 2
 	}
-	c.MsgRate = float64(c.Window) / c.Lat.P50 * 1e6
-	if c.Size > 0 {
-		bw := c.MsgRate * float64(c.Size) / 1e9
-		c.BWPerDir, c.BWSum = ptr(bw), ptr(bw)
-		if c.Op == "bidir" {
-			c.BWSum = ptr(2 * bw)
-		}
-	}
+	c.BWPerDir, c.BWSum, c.MsgRate = record.Rates(c.Size, c.Window, together, c.Lat.P50)
 	return c
+}
+
+// payload adds to counters that so many bytes were sent, and compared.
+func payload(bytes uint64, counters map[string]uint64) map[string]uint64 {
+	counters["payload_bytes"], counters["checked_bytes"] = bytes, bytes
+	return counters
 }
 
 // against adds a baseline.
@@ -58,7 +58,7 @@ func ipc(op string, size uint64, window, n int, us float64) record.Cell {
 	c := record.Cell{
 		Transport: "ipc", Path: "direct", Engine: "ce", Device: "cuda", Op: op, Size: size, Ranks: 2, Window: window,
 		Warmup: 100, Completion: "receiver", Verified: ptr(true), SkewUS: 0.4,
-		Counters: map[string]uint64{"payload_bytes": size * uint64(window*n), "opens": 1},
+		Counters: payload(size*uint64(window*n), map[string]uint64{"opens": 1}),
 		Knobs:    map[string]string{"handle": "legacy", "check": "full", "seed": "1"},
 	}
 	if op == "pingpong" {
@@ -84,6 +84,7 @@ func gpus() record.Document {
 	held.Invalid = ptr("clocks were held down (rank 1: sw power cap)")
 	unchecked := cell("stream", 256<<20, 4, 120, 2790, 2755)
 	unchecked.Verified, unchecked.Vs[0].Verified = nil, nil
+	delete(unchecked.Counters, "checked_bytes")
 	empty := ipc("bidir", 1<<30, 2, 0, 1)
 	empty.Vs = []record.Vs{noNCCL}
 	return record.Document{
@@ -171,10 +172,9 @@ func settings() record.Document {
 func sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
 	c := ipc(op, size, window, n, us)
 	c.Transport, c.Path, c.Engine = "sendrecv", "auto", "put bulk 16 CTAs"
-	c.Counters = map[string]uint64{
-		"payload_bytes": size * uint64(window*n), "messages": uint64(window * n), "steps": uint64(16 * window * n),
-		"fences": uint64(17 * window * n), "ctas": 16,
-	}
+	c.Counters = payload(size*uint64(window*n), map[string]uint64{
+		"messages": uint64(window * n), "steps": uint64(16 * window * n), "fences": uint64(17 * window * n), "ctas": 16,
+	})
 	c.Knobs = map[string]string{
 		"handle": "legacy", "check": "full", "seed": "1", "variant": "auto", "engine": "auto", "launch": "stream",
 		"timing": "device", "ring": "false", "ctas": "auto", "copy": "auto",

@@ -3,37 +3,33 @@ package report
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
 // writeMarkdown writes what the table shows in GitHub's dialect, with all columns whatever the width.
-func writeMarkdown(w io.Writer, d record.Document, o Options) error {
-	var out bytes.Buffer
+func writeMarkdown(out *bytes.Buffer, d record.Document, o Options) {
 	var n notes
 	if v, ok := viewOf(d, &n); ok {
-		v.writeMarkdown(&out)
+		v.writeMarkdown(out)
 	} else {
 		for _, b := range blocks(d) {
-			writeMarkdownBlock(&out, b, &n, o.Wide)
+			writeMarkdownBlock(out, b, &n, o.Wide)
 		}
 	}
 	if len(d.Cells) == 0 {
 		out.WriteString("no cell was measured\n\n")
 	}
 	for _, text := range n.starLines() {
-		fmt.Fprintf(&out, "\\* %s\n\n", escapeMarkdown(text))
+		fmt.Fprintf(out, "\\* %s\n\n", escapeMarkdown(text))
 	}
 	for i, text := range n.texts {
-		fmt.Fprintf(&out, "\\[%d] %s\n\n", i+1, escapeMarkdown(text))
+		fmt.Fprintf(out, "\\[%d] %s\n\n", i+1, escapeMarkdown(text))
 	}
 	for _, f := range circumstances(d) {
-		fmt.Fprintf(&out, "- %s: %s\n", f.label, escapeMarkdown(f.text))
+		fmt.Fprintf(out, "- %s: %s\n", f.label, escapeMarkdown(f.text))
 	}
-	_, err := w.Write(out.Bytes())
-	return err
 }
 
 func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {

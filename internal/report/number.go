@@ -1,10 +1,12 @@
 package report
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
 // none stands where there is no figure.
@@ -57,18 +59,25 @@ func full(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
-// Printable replaces by spaces what a terminal obeys instead of showing it: control characters and format characters
-// (Unicode's Cc and Cf: escape sequences, changes of direction), line and paragraph separators.
+// Printable replaces characters that are [record.Hidden] by spaces.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unprintable(r) {
+		if record.Hidden(r) {
 			return ' '
 		}
 		return r
 	}, s)
 }
 
-func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+// printableLines is Printable of each line.
+func printableLines(text []byte) []byte {
+	return bytes.Map(func(r rune) rune {
+		if r != '\n' && record.Hidden(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
 
 // clean keeps text from outside on its line and away from the terminal's control.
 func clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }

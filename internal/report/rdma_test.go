@@ -51,11 +51,11 @@ func pooled() record.Document {
 			us := 3 + float64(size)*float64(window)/45_000
 			c := ipc(op, size, window, n, us)
 			c.Transport, c.Path, c.Engine, c.Knobs = "rdma", "write-imm", "rdma", rdmaKnobs()
-			c.Counters = map[string]uint64{
-				"payload_bytes": size * uint64(window*n), "messages": uint64(window * n), "grants": uint64(window * n), "misroutes": 0, "rnr": 2,
+			c.Counters = payload(size*uint64(window*n), map[string]uint64{
+				"messages": uint64(window * n), "grants": uint64(window * n), "misroutes": 0, "rnr": 2,
 				"retries": 0, "nic_bytes": (size + 60) * uint64(window*n), "qps": 4, "cqs": 4, "mrs": 2, "comms": 16, "queue_bytes": 688128,
 				"setup_ns": 812345, "setup_shared_ns": 1250, "inline": 64,
-			}
+			})
 			c.Conns, c.Fairness = connections(16, window*n/16, size, us/float64(window)*8)
 			d.Cells = append(d.Cells, c)
 		}
@@ -81,11 +81,12 @@ func fanned() record.Document {
 func arms() record.Document {
 	d := pooled()
 	d.Preset, d.Command = "anp-20", []string{"p2pbench", "rdma", "--preset", "anp-20"}
-	d.Cells = d.Cells[5:7]
+	d.Cells, d.Exit = d.Cells[5:7], 3
 	p, _ := claim.PresetNamed("anp-20")
 	for i := range d.Cells {
 		c := &d.Cells[i]
 		c.Window = 256
+		*c = measured(*c, c.SamplesNS)
 		for k, beside := range p.Beside {
 			us := c.Lat.P50 * (1 + float64(k)/100)
 			*c = against(*c, beside.Label, "rdma", sampling(100, us))

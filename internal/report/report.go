@@ -12,6 +12,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -28,27 +29,42 @@ type Options struct {
 	Wide bool // table and md: every column; table: whatever the width
 }
 
-// Render writes the document in one of [Formats].
+// Render writes the document in one of [Formats]. Whatever its strings hold, no view has a character that a terminal
+// obeys instead of showing it: see [Printable].
 func Render(w io.Writer, d record.Document, format string, o Options) error {
+	var out bytes.Buffer
 	var err error
 	switch format {
 	case "table":
-		err = writeTable(w, d, o)
+		err = writeTable(&out, d, o)
 	case "json":
-		err = record.Write(w, d.WithoutSamples())
+		err = record.Write(&out, d.WithoutSamples()) // escapes
 	case "csv":
-		err = writeCSV(w, d)
+		err = writeCSV(&out, d) // cell by cell
 	case "md":
-		err = writeMarkdown(w, d, o)
+		writeMarkdown(&out, d, o)
 	case "benchfmt":
-		err = writeBenchfmt(w, d)
+		writeBenchfmt(&out, d)
 	default:
 		return fmt.Errorf("report: unknown format %q: use one of %s", format, strings.Join(Formats, ", "))
+	}
+	if err == nil {
+		err = show(w, out, format)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %s: %w", format, err)
 	}
 	return nil
+}
+
+// show writes a view. Lines of CSV end in CR LF.
+func show(w io.Writer, view bytes.Buffer, format string) error {
+	text := view.Bytes()
+	if format != "csv" {
+		text = printableLines(text)
+	}
+	_, err := w.Write(text)
+	return err
 }
 
 // ops are the operations in the order in which tables show them; others follow.

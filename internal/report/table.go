@@ -18,21 +18,19 @@ import (
 const maxWidth = 120
 
 // writeTable writes the blocks, then the footnotes, then the circumstances.
-func writeTable(w io.Writer, d record.Document, o Options) error {
-	var out bytes.Buffer
+func writeTable(out *bytes.Buffer, d record.Document, o Options) error {
 	var n notes
-	if err := writeTables(&out, d, &n, o.Wide); err != nil {
+	if err := writeTables(out, d, &n, o.Wide); err != nil {
 		return err
 	}
 	if len(d.Cells) == 0 {
 		out.WriteString("no cell was measured\n\n")
 	}
-	writeNotes(&out, n)
+	writeNotes(out, n)
 	for _, f := range circumstances(d) {
-		writeWrapped(&out, fmt.Sprintf("%-8s ", f.label), f.text)
+		writeWrapped(out, fmt.Sprintf("%-8s ", f.label), f.text)
 	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return nil
 }
 
 // writeTables writes the table of the run's preset, or one for each block.

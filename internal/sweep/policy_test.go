@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
 // carryOut lets p run to its end with iterations that all last as pace says, and returns the blocks by arm.
@@ -188,31 +186,6 @@ func TestOrder(t *testing.T) {
 			if got := order(c.arms, round); !slices.Equal(got, want) {
 				t.Errorf("round %d of %d arms: %v, want %v", round, c.arms, got, want)
 			}
-		}
-	}
-}
-
-func TestBandwidth(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		cell     Cell
-		together int
-		p50      float64 // µs
-		perDir   float64 // GB/s; 0: none
-		sum      float64
-		rate     float64
-	}{
-		{"latency: one message in flight", Cell{Op: transport.OpLatency, Size: 1000, Window: 1}, 1, 1, 1, 1, 1e6},
-		{"stream: the window", Cell{Op: transport.OpStream, Size: 1e6, Window: 8}, 1, 100, 80, 80, 8e4},
-		{"bidir: both ways", Cell{Op: transport.OpBidir, Size: 1e6, Window: 8}, 2, 100, 80, 160, 8e4},
-		{"a ring: every rank sends", Cell{Op: transport.OpBidir, Size: 1e6, Window: 8}, 5, 100, 80, 400, 8e4},
-		{"pingpong: one way at a time", Cell{Op: transport.OpPingPong, Size: 1000, Window: 1}, 1, 0.5, 2, 2, 2e6},
-		{"no bytes, no bandwidth", Cell{Op: transport.OpBidir, Size: 0, Window: 8}, 2, 2, 0, 0, 4e6},
-		{"a clock too coarse", Cell{Op: transport.OpLatency, Size: 8, Window: 1}, 1, 0, 0, 0, 0},
-	} {
-		perDir, sum, rate := bandwidth(c.cell, c.together, c.p50)
-		if !is(perDir, c.perDir) || !is(sum, c.sum) || !near(rate, c.rate) {
-			t.Errorf("%s: %v, %v GB/s, %v messages/s; want %v, %v, %v", c.name, show(perDir), show(sum), rate, c.perDir, c.sum, c.rate)
 		}
 	}
 }

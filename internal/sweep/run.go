@@ -224,7 +224,7 @@ func (m *measurement) cell() record.Cell {
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}
-	cell.BWPerDir, cell.BWSum, cell.MsgRate = bandwidth(c, m.together(0), cell.Lat.P50)
+	cell.BWPerDir, cell.BWSum, cell.MsgRate = record.Rates(c.Size, c.Window, m.together(0), cell.Lat.P50)
 	cell.Conns, cell.Fairness = m.conns[0].records(c.Size)
 	if c.Check != transport.CheckOff {
 		ok := true // a mismatch would have ended the run
@@ -236,21 +236,6 @@ func (m *measurement) cell() record.Cell {
 	cell.Vs = append(cell.Vs, m.job.Plan.missing()...)
 	m.judge(&cell)
 	return cell
-}
-
-// bandwidth derives GB/s per direction and of all windows that are on their way together, and messages per second, from
-// the median duration in µs of a window. There is no bandwidth without bytes.
-func bandwidth(c Cell, together int, p50 float64) (perDir, sum *float64, rate float64) {
-	if p50 <= 0 {
-		return nil, nil, 0
-	}
-	rate = float64(c.Window) / (p50 / 1e6)
-	if c.Size == 0 {
-		return nil, nil, rate
-	}
-	bw := rate * float64(c.Size) / 1e9
-	all := float64(together) * bw
-	return &bw, &all, rate
 }
 
 // together is how many windows of an arm are on their way at the same time: in bidir every rank's.
@@ -279,7 +264,7 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 		v.Engine = m.engine[arm]
 	}
 	v.SamplesNS, v.Histogram = samples.Kept()
-	v.BWPerDir, _, _ = bandwidth(m.c, m.together(arm), v.Lat.P50)
+	v.BWPerDir, _, _ = record.Rates(m.c.Size, m.c.Window, m.together(arm), v.Lat.P50)
 	v.Conns, v.Fairness = m.conns[arm].records(m.c.Size)
 	if cell.Lat.P50 > 0 {
 		ratio := v.Lat.P50 / cell.Lat.P50

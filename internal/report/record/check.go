@@ -9,7 +9,7 @@ import (
 // maxN bounds the samples of a cell, so that a histogram of a few bytes cannot ask for all memory.
 const maxN = 1 << 30
 
-// check reports the first thing in the document that no run could have produced.
+// check reports the first thing in the document that no run could have produced. Texts of the document are quoted.
 func (d Document) check() error {
 	if d.Exit < 0 || d.Exit > 255 {
 		return fmt.Errorf("exit: %d is no exit code", d.Exit)
@@ -18,32 +18,38 @@ func (d Document) check() error {
 		if c.Op == "" || c.Transport == "" {
 			return fmt.Errorf("cells[%d]: op and transport must be named", i)
 		}
-		if err := c.check(); err != nil {
-			return fmt.Errorf("cells[%d] (%s %s, size %d): %w", i, c.Transport, c.Op, c.Size, err)
+		err := c.check()
+		if err == nil {
+			err = c.checkExit(d.Exit)
+		}
+		if err != nil {
+			return fmt.Errorf("cells[%d] (%q %q, size %d): %w", i, c.Transport, c.Op, c.Size, err)
 		}
 	}
 	return nil
 }
 
 func (c Cell) check() error {
+	least := 0
+	if c.N > 0 {
+		least = 1
+	}
 	for _, f := range []struct {
-		name  string
-		value int
-	}{{"ranks", c.Ranks}, {"window", c.Window}, {"warmup", c.Warmup}, {"iters", c.Iters}} {
-		if f.value < 0 {
-			return fmt.Errorf("%s: %d is negative", f.name, f.value)
+		name         string
+		value, least int
+	}{{"ranks", c.Ranks, least}, {"window", c.Window, least}, {"iters", c.Iters, least}, {"warmup", c.Warmup, 0}} {
+		if f.value < f.least {
+			return fmt.Errorf("%s: %d, want at least %d", f.name, f.value, f.least)
 		}
 	}
 	if err := checkFigures(c.N, c.Lat, c.SamplesNS, c.Histogram); err != nil {
-		return err
-	}
-	if err := checkConnections(c.Conns, c.Fairness); err != nil {
 		return err
 	}
 	if err := checkPositive([]named{
 		{"bw_GBps_per_dir", c.BWPerDir},
 		{"bw_GBps_sum", c.BWSum},
 		{"msg_rate", &c.MsgRate},
+		{"skew_us", &c.SkewUS},
 		{"cold.export_us", c.Cold.ExportUS},
 		{"cold.open_us", c.Cold.OpenUS},
 		{"cold.connect_us", c.Cold.ConnectUS},
@@ -51,28 +57,42 @@ func (c Cell) check() error {
 	}); err != nil {
 		return err
 	}
+	for _, check := range []func() error{c.checkRates, c.checkPayload, c.checkKnobs} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	if err := checkConnections(c.Size, c.Conns, c.Fairness); err != nil {
+		return err
+	}
 	for i, v := range c.Vs {
-		if err := v.check(); err != nil {
-			return fmt.Errorf("vs[%d] (%s): %w", i, v.Name, err)
+		if err := v.check(c); err != nil {
+			return fmt.Errorf("vs[%d] (%q): %w", i, v.Name, err)
 		}
 	}
 	return nil
 }
 
-func (v Vs) check() error {
-	if v.Name == "" {
+// check holds a baseline of the cell against itself and the cell.
+func (v Vs) check(c Cell) error {
+	switch {
+	case v.Name == "":
 		return errors.New("name is missing")
-	}
-	if v.NA != "" && v.N != 0 {
-		return fmt.Errorf("has %d samples and is n/a (%s) at once", v.N, v.NA)
+	case v.NA != "" && v.N != 0:
+		return fmt.Errorf("has %d samples and is n/a (%q) at once", v.N, v.NA)
+	case v.NA != "" && v.Verified != nil:
+		return fmt.Errorf("is verified and n/a (%q) at once", v.NA)
 	}
 	if err := checkFigures(v.N, v.Lat, v.SamplesNS, v.Histogram); err != nil {
 		return err
 	}
-	if err := checkConnections(v.Conns, v.Fairness); err != nil {
+	if err := checkPositive([]named{{"bw_GBps_per_dir", v.BWPerDir}, {"ratio", v.Ratio}}); err != nil {
 		return err
 	}
-	return checkPositive([]named{{"bw_GBps_per_dir", v.BWPerDir}, {"ratio", v.Ratio}})
+	if err := v.checkRates(c); err != nil {
+		return err
+	}
+	return checkConnections(c.Size, v.Conns, v.Fairness)
 }
 
 type named struct {

@@ -38,8 +38,14 @@ func Jain(shares []float64) *float64 {
 	return &index
 }
 
-func checkConnections(conns []Connection, fairness *float64) error {
+// checkConnections holds what connections did against each other. Their rates are proportional to GBps, where messages
+// have any bytes.
+func checkConnections(size uint64, conns []Connection, fairness *float64) error {
+	var rates []float64
 	for i, c := range conns {
+		if c.GBps != nil {
+			rates = append(rates, *c.GBps)
+		}
 		switch {
 		case c.Rank < 0 || c.Conn < 0:
 			return fmt.Errorf("conns[%d]: rank %d, conn %d: negative", i, c.Rank, c.Conn)
@@ -56,6 +62,10 @@ func checkConnections(conns []Connection, fairness *float64) error {
 		return errors.New("jain_fairness without conns")
 	case !between(1/float64(len(conns)), *fairness, 1):
 		return fmt.Errorf("jain_fairness: %v is not between 1/%d and 1", *fairness, len(conns))
+	case size > 0 && len(rates) == len(conns):
+		if want := Jain(rates); want == nil || !near(*fairness, *want) {
+			return fmt.Errorf("jain_fairness is %v, and it follows from GBps that it is %s", *fairness, figure(want))
+		}
 	}
 	return nil
 }

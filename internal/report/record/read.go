@@ -10,11 +10,18 @@ import (
 	"strings"
 )
 
+// MaxBytes is the size of the largest document that [Read] takes.
+const MaxBytes = 1 << 30
+
+// headBytes are looked at before the rest is read, so that what is no document is not read to its end.
+const headBytes = 64 << 10
+
 // Read reads one document and refuses, in one line, what is not one: malformed, truncated or followed by something
-// else, of a foreign or newer schema, or impossible (see check). Keys that it does not know are skipped, since a
-// newer minor version may add some. What it accepts, [Write] writes so that Read gives the same document again.
+// else, larger than [MaxBytes], of a foreign or newer schema, with a key twice, or impossible (see check). Keys that it
+// does not know are skipped, since a newer minor version may add some. What it accepts, [Write] writes so that Read
+// gives the same document again.
 func Read(r io.Reader) (Document, error) {
-	data, err := io.ReadAll(r)
+	data, err := readAll(r, MaxBytes)
 	if err != nil {
 		return Document{}, fmt.Errorf("record: read: %w", err)
 	}
@@ -30,6 +37,9 @@ func Read(r io.Reader) (Document, error) {
 	if err := checkSchema(head.Schema); err != nil {
 		return Document{}, fmt.Errorf("record: read: %w", err)
 	}
+	if err := checkKeys(data); err != nil {
+		return Document{}, fmt.Errorf("record: read: %w", err)
+	}
 	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
 		return Document{}, fmt.Errorf("record: read: %w", explain(data, err))
@@ -38,6 +48,43 @@ func Read(r io.Reader) (Document, error) {
 		return Document{}, fmt.Errorf("record: read: %w", err)
 	}
 	return d.filled(), nil
+}
+
+// readAll reads up to limit bytes.
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	var data bytes.Buffer
+	switch _, err := io.CopyN(&data, r, headBytes); {
+	case errors.Is(err, io.EOF):
+		return data.Bytes(), nil
+	case err != nil:
+		return nil, err
+	}
+	if err := checkHead(data.Bytes()); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(&data, io.LimitReader(r, limit-headBytes+1)); err != nil {
+		return nil, err
+	}
+	if int64(data.Len()) > limit {
+		return nil, fmt.Errorf("larger than %d MiB: not a p2pbench result", limit>>20)
+	}
+	return data.Bytes(), nil
+}
+
+// checkHead reports why no document begins so.
+func checkHead(head []byte) error {
+	text := bytes.TrimSpace(head)
+	if len(text) == 0 {
+		return fmt.Errorf("begins with %d KiB of white space: not a p2pbench result", headBytes>>10)
+	}
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(head, &struct{}{}); errors.As(err, &syntax) && !isTruncated(head, syntax) {
+		return explain(head, err)
+	}
+	if text[0] != '{' {
+		return fmt.Errorf("begins with %q, expected a JSON object: not a p2pbench result", text[0])
+	}
+	return nil
 }
 
 // explain says where the JSON is wrong, and what was expected there.

@@ -10,8 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// cell is a document with one cell of these keys besides op and transport.
+// cell is a document with one cell of these keys besides those that every cell with samples has.
 func cell(keys string) string {
+	for _, other := range []string{`"ranks": 2`, `"window": 1`, `"iters": 1`} {
+		if name, _, _ := strings.Cut(other, ":"); !strings.Contains(keys, name) {
+			keys += ", " + other
+		}
+	}
 	return fmt.Sprintf(`{"schema": "p2pbench/1", "cells": [{"op": "latency", "transport": "ipc", %s}]}`, keys)
 }
 
@@ -45,33 +50,42 @@ func TestReadRefuses(t *testing.T) {
 		{"no time", `{"schema": "p2pbench/1", "started": "yesterday"}`, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`},
 		{"exit", `{"schema": "p2pbench/1", "exit": 256}`, "exit: 256 is no exit code"},
 		{"no op", `{"schema": "p2pbench/1", "cells": [{}]}`, "cells[0]: op and transport must be named"},
-		{"negative n", cell(`"n": -1`), "cells[0] (ipc latency, size 0): n: -1 is not between 0 and 1073741824"},
-		{"absurd n", cell(`"n": 1073741825`), "cells[0] (ipc latency, size 0): n: 1073741825 is not between 0 and 1073741824"},
-		{"negative window", cell(`"window": -8`), "cells[0] (ipc latency, size 0): window: -8 is negative"},
-		{"negative bandwidth", cell(`"bw_GBps_sum": -0.5`), "cells[0] (ipc latency, size 0): bw_GBps_sum: -0.5 is negative"},
-		{"negative cold cost", cell(`"cold": {"open_us": -3}`), "cells[0] (ipc latency, size 0): cold.open_us: -3 is negative"},
-		{"figures without n", cell(lat), "cells[0] (ipc latency, size 0): n is 0 and lat_us has figures"},
-		{"p50 above p90", cell(`"n": 3, "lat_us": {"p50": 2, "p90": 1, "p99": 3, "p999": 3, "max": 3}`), "cells[0] (ipc latency, size 0): lat_us: min, p50, p90, p99, p999 and max are not in ascending order"},
-		{"mean outside", cell(`"n": 3, "lat_us": {"min": 1, "p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1, "mean": 2}`), "cells[0] (ipc latency, size 0): lat_us: mean is not between min and max"},
-		{"a connection of no rank", cell(`"conns": [{"rank": -1}]`), "cells[0] (ipc latency, size 0): conns[0]: rank -1, conn 0: negative"},
-		{"a connection out of order", cell(`"conns": [{"p50_us": 2, "p99_us": 1, "max_us": 3}]`), "cells[0] (ipc latency, size 0): conns[0]: p50_us, p99_us and max_us are not in ascending order"},
-		{"a connection's negative rate", cell(`"conns": [{"GBps": -1}]`), "cells[0] (ipc latency, size 0): conns[0]: GBps: -1 is negative"},
-		{"fairness of nobody", cell(`"jain_fairness": 1`), "cells[0] (ipc latency, size 0): jain_fairness without conns"},
-		{"less fair than can be", cell(`"conns": [{}, {}], "jain_fairness": 0.4`), "cells[0] (ipc latency, size 0): jain_fairness: 0.4 is not between 1/2 and 1"},
-		{"fairer than fair", cell(`"vs": [{"name": "b", "conns": [{}], "jain_fairness": 1.5}]`), "cells[0] (ipc latency, size 0): vs[0] (b): jain_fairness: 1.5 is not between 1/1 and 1"},
-		{"fewer samples than n", cell(`"n": 4, ` + lat + `, "samples_ns": [1000, 2000, 3000]`), "cells[0] (ipc latency, size 0): n is 4 and samples_ns has 3"},
-		{"samples without n", cell(`"samples_ns": [1]`), "cells[0] (ipc latency, size 0): n is 0 and samples_ns has 1"},
-		{"negative sample", cell(`"n": 1, "samples_ns": [-1]`), "cells[0] (ipc latency, size 0): samples_ns[0]: -1 is negative"},
-		{"other figures than the samples'", cell(`"n": 3, ` + lat + `, "samples_ns": [1000, 2000, 4000]`), "cells[0] (ipc latency, size 0): lat_us is not the summary of the samples"},
-		{"other figures than the histogram's", cell(`"n": 3, ` + lat + `, "histogram_ns": [{"ns": 1000, "count": 2}, {"ns": 3000, "count": 1}]`), "cells[0] (ipc latency, size 0): lat_us is not the summary of the samples"},
-		{"samples and histogram", cell(`"n": 1, "samples_ns": [0], "histogram_ns": [{"ns": 0, "count": 1}]`), "cells[0] (ipc latency, size 0): samples_ns and histogram_ns exclude each other"},
-		{"empty bin", cell(`"n": 1, "histogram_ns": [{"ns": 0, "count": 0}]`), "cells[0] (ipc latency, size 0): histogram_ns[0]: values must ascend from 0 and counts be at least 1"},
-		{"bins out of order", cell(`"n": 2, "histogram_ns": [{"ns": 5, "count": 1}, {"ns": 5, "count": 1}]`), "cells[0] (ipc latency, size 0): histogram_ns[1]: values must ascend from 0 and counts be at least 1"},
-		{"overflowing bins", cell(`"n": 1, "histogram_ns": [{"ns": 1, "count": 9223372036854775807}, {"ns": 2, "count": 9223372036854775807}]`), "cells[0] (ipc latency, size 0): n is 1 and the counts of histogram_ns do not add up to it"},
-		{"nameless baseline", cell(`"vs": [{}]`), "cells[0] (ipc latency, size 0): vs[0] (): name is missing"},
-		{"baseline n/a with samples", cell(`"vs": [{"name": "nccl", "n": 1, "na": "no GPU"}]`), "cells[0] (ipc latency, size 0): vs[0] (nccl): has 1 samples and is n/a (no GPU) at once"},
-		{"baseline's negative ratio", cell(`"vs": [{"name": "nccl", "ratio": -1}]`), "cells[0] (ipc latency, size 0): vs[0] (nccl): ratio: -1 is negative"},
-		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), "cells[0] (ipc latency, size 0): vs[0] (nccl): n is 2 and samples_ns has 1"},
+		{"negative n", cell(`"n": -1`), `cells[0] ("ipc" "latency", size 0): n: -1 is not between 0 and 1073741824`},
+		{"absurd n", cell(`"n": 1073741825`), `cells[0] ("ipc" "latency", size 0): n: 1073741825 is not between 0 and 1073741824`},
+		{"negative window", cell(`"window": -8`), `cells[0] ("ipc" "latency", size 0): window: -8, want at least 0`},
+		{"negative bandwidth", cell(`"bw_GBps_sum": -0.5`), `cells[0] ("ipc" "latency", size 0): bw_GBps_sum: -0.5 is negative`},
+		{"negative cold cost", cell(`"cold": {"open_us": -3}`), `cells[0] ("ipc" "latency", size 0): cold.open_us: -3 is negative`},
+		{"figures without n", cell(lat), `cells[0] ("ipc" "latency", size 0): n is 0 and lat_us has figures`},
+		{"p50 above p90", cell(`"n": 3, "lat_us": {"p50": 2, "p90": 1, "p99": 3, "p999": 3, "max": 3}`), `cells[0] ("ipc" "latency", size 0): lat_us: min, p50, p90, p99, p999 and max are not in ascending order`},
+		{"mean outside", cell(`"n": 3, "lat_us": {"min": 1, "p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1, "mean": 2}`), `cells[0] ("ipc" "latency", size 0): lat_us: mean is not between min and max`},
+		{"a connection of no rank", cell(`"conns": [{"rank": -1}]`), `cells[0] ("ipc" "latency", size 0): conns[0]: rank -1, conn 0: negative`},
+		{"a connection out of order", cell(`"conns": [{"p50_us": 2, "p99_us": 1, "max_us": 3}]`), `cells[0] ("ipc" "latency", size 0): conns[0]: p50_us, p99_us and max_us are not in ascending order`},
+		{"a connection's negative rate", cell(`"conns": [{"GBps": -1}]`), `cells[0] ("ipc" "latency", size 0): conns[0]: GBps: -1 is negative`},
+		{"fairness of nobody", cell(`"jain_fairness": 1`), `cells[0] ("ipc" "latency", size 0): jain_fairness without conns`},
+		{"less fair than can be", cell(`"conns": [{}, {}], "jain_fairness": 0.4`), `cells[0] ("ipc" "latency", size 0): jain_fairness: 0.4 is not between 1/2 and 1`},
+		{"fairer than fair", cell(`"vs": [{"name": "b", "conns": [{}], "jain_fairness": 1.5}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("b"): jain_fairness: 1.5 is not between 1/1 and 1`},
+		{"fewer samples than n", cell(`"n": 4, ` + lat + `, "samples_ns": [1000, 2000, 3000]`), `cells[0] ("ipc" "latency", size 0): n is 4 and samples_ns has 3`},
+		{"samples without n", cell(`"samples_ns": [1]`), `cells[0] ("ipc" "latency", size 0): n is 0 and samples_ns has 1`},
+		{"negative sample", cell(`"n": 1, "samples_ns": [-1]`), `cells[0] ("ipc" "latency", size 0): samples_ns[0]: -1 is negative`},
+		{"other figures than the samples'", cell(`"n": 3, ` + lat + `, "samples_ns": [1000, 2000, 4000]`), `cells[0] ("ipc" "latency", size 0): lat_us is not the summary of the samples`},
+		{"other figures than the histogram's", cell(`"n": 3, ` + lat + `, "histogram_ns": [{"ns": 1000, "count": 2}, {"ns": 3000, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): lat_us is not the summary of the samples`},
+		{"samples and histogram", cell(`"n": 1, "samples_ns": [0], "histogram_ns": [{"ns": 0, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): samples_ns and histogram_ns exclude each other`},
+		{"empty bin", cell(`"n": 1, "histogram_ns": [{"ns": 0, "count": 0}]`), `cells[0] ("ipc" "latency", size 0): histogram_ns[0]: values must ascend from 0 and counts be at least 1`},
+		{"bins out of order", cell(`"n": 2, "histogram_ns": [{"ns": 5, "count": 1}, {"ns": 5, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): histogram_ns[1]: values must ascend from 0 and counts be at least 1`},
+		{"overflowing bins", cell(`"n": 1, "histogram_ns": [{"ns": 1, "count": 9223372036854775807}, {"ns": 2, "count": 9223372036854775807}]`), `cells[0] ("ipc" "latency", size 0): n is 1 and the counts of histogram_ns do not add up to it`},
+		{"nameless baseline", cell(`"vs": [{}]`), `cells[0] ("ipc" "latency", size 0): vs[0] (""): name is missing`},
+		{"baseline n/a with samples", cell(`"vs": [{"name": "nccl", "n": 1, "na": "no GPU"}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): has 1 samples and is n/a ("no GPU") at once`},
+		{"baseline's negative ratio", cell(`"vs": [{"name": "nccl", "ratio": -1}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): ratio: -1 is negative`},
+		{"no ranks", cell(`"n": 1, "ranks": 0`), `cells[0] ("ipc" "latency", size 0): ranks: 0, want at least 1`},
+		{"no window", cell(`"n": 1, "window": 0`), `cells[0] ("ipc" "latency", size 0): window: 0, want at least 1`},
+		{"negative skew", cell(`"skew_us": -1`), `cells[0] ("ipc" "latency", size 0): skew_us: -1 is negative`},
+		{"a key twice", "{\"schema\": \"p2pbench/1\",\n\"exit\": 0, \"exit\": 4}", `line 2 (byte 37): the key "exit" is there twice`},
+		{"a key twice, written otherwise", `{"schema": "p2pbench/1", "exit": 0, "e\u0078it": 4}`, `line 1 (byte 37): the key "exit" is there twice`},
+		{"a key twice but for its case", cell(`"n": 0, "N": 5`), `line 1 (byte 82): the key "N" is there twice`},
+		{"a key twice but for the case of a letter that has two", cell(`"skew_us": 0, "\u017fkew_us": 5`), `line 1 (byte 88): the key "ſkew_us" is there twice`},
+		{"a counter twice", cell(`"counters": {"opens": 1, "opens": 2}`), `line 1 (byte 99): the key "opens" is there twice`},
+		{"a terminal's escapes", `{"schema": "p2pbench/1", "cells": [{"op": "\u001b[2J", "transport": "\u202e", "n": -1}]}`, `cells[0] ("\u202e" "\x1b[2J", size 0): n: -1 is not between 0 and 1073741824`},
+		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): n is 2 and samples_ns has 1`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -91,7 +105,7 @@ func TestReadAccepts(t *testing.T) {
 		"unknown keys":    `{"schema": "p2pbench/1", "mood": {"good": [1]}, "cells": [{"op": "swirl", "transport": "tea", "taste": 3}]}`,
 		"nulls":           `{"schema": "p2pbench/1", "command": null, "cells": null, "warnings": null}`,
 		"n, no samples":   cell(`"n": 1000`),
-		"many in few":     cell(`"n": 1000000000, "lat_us": {"min": 0.005, "p50": 0.005, "p90": 0.005, "p99": 0.005, "p999": 0.005, "max": 0.005, "mean": 0.005}, "histogram_ns": [{"ns": 5, "count": 1000000000}]`),
+		"many in few":     cell(`"n": 1000000000, "msg_rate": 200000000, "lat_us": {"min": 0.005, "p50": 0.005, "p90": 0.005, "p99": 0.005, "p999": 0.005, "max": 0.005, "mean": 0.005}, "histogram_ns": [{"ns": 5, "count": 1000000000}]`),
 		"n/a baseline":    cell(`"vs": [{"name": "nccl", "na": "no GPU"}]`),
 		"space around it": "\n\n {\"schema\": \"p2pbench/1\"} \n\n",
 	} {

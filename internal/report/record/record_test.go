@@ -27,7 +27,7 @@ func example() Document {
 	base := []int64{9200, 9100, 9300}
 	many := slices.Concat(slices.Repeat([]int64{51000}, 60000), slices.Repeat([]int64{51210}, 40001))
 	bins := DistributionOf(many, nil)
-	return Document{
+	d := Document{
 		Schema:  Schema,
 		Version: "0.1.0",
 		Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
@@ -48,11 +48,11 @@ func example() Document {
 			{
 				Transport: "ipc", Path: "direct", Engine: "ce", Device: "cuda", Op: "latency", Size: 1024, Ranks: 2, Window: 1,
 				Warmup: 5, Iters: 6, N: 6, Completion: "receiver", Lat: Summarise(raw),
-				BWPerDir: ptr(0.1312), BWSum: ptr(0.1312), MsgRate: 128172, Verified: ptr(true),
+				Verified: ptr(true),
 				Cold:     Cold{ExportUS: ptr(12.1), OpenUS: ptr(1998.0), FirstUS: ptr(55.1)},
-				Counters: map[string]uint64{"opens": 1, "closes": 0}, Knobs: map[string]string{"handle": "legacy"},
+				Counters: map[string]uint64{"opens": 1, "closes": 0, "checked_bytes": 11264}, Knobs: map[string]string{"handle": "legacy"},
 				Vs: []Vs{
-					{Name: "memcpy", Engine: "ce", N: 3, Lat: Summarise(base), BWPerDir: ptr(0.1113), Ratio: ptr(1.179), SamplesNS: base},
+					{Name: "memcpy", Engine: "ce", N: 3, Lat: Summarise(base), SamplesNS: base},
 					{Name: "nccl", NA: "libnccl.so.2 not found"},
 				},
 				Warnings: []string{"<skew> \"12 µs\", p50 & more: [a] {b}\n"}, SkewUS: 0.8, SamplesNS: raw,
@@ -63,7 +63,18 @@ func example() Document {
 				Histogram: bins,
 			},
 		},
+		Exit: 3,
 	}
+	for i := range d.Cells {
+		c := &d.Cells[i]
+		c.BWPerDir, c.BWSum, c.MsgRate = Rates(c.Size, c.Window, 1, c.Lat.P50)
+		for k := range c.Vs {
+			v := &c.Vs[k]
+			v.BWPerDir, _, _ = Rates(c.Size, c.Window, 1, v.Lat.P50)
+			v.Ratio = v.ratio(*c)
+		}
+	}
+	return d
 }
 
 func TestWriteGolden(t *testing.T) {
