@@ -192,6 +192,27 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	return s, t, nil
 }
 
+// refuseEmpty is the rule of all commands that a flag without a value is a slip, such as a variable that is not set, and
+// not a way to ask for the default.
+func refuseEmpty(fs *pflag.FlagSet) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		if err == nil && strings.TrimSpace(f.Value.String()) == "" {
+			err = usagef("--%s: the value is empty: give one, or leave the flag out", f.Name)
+		}
+	})
+	return err
+}
+
+// atLeastOne refuses numbers below 1: within options 0 leaves the choice to the path, for which the flag is left out.
+func (c *common) atLeastOne(names ...string) error {
+	for _, name := range names {
+		if n, err := c.flags.GetInt(name); err == nil && n < 1 && c.flags.Changed(name) {
+			return usagef("--%s %d: want 1 or more", name, n)
+		}
+	}
+	return nil
+}
+
 // accepts asks the path whether it takes these devices.
 func (c *common) accepts(t target) error {
 	for _, d := range t.ranks {
@@ -320,7 +341,7 @@ func (c *common) readUntil(s *sweep.Spec) error {
 	value, isCI := strings.CutPrefix(c.until, "ci=")
 	percent, isPercent := strings.CutSuffix(value, "%")
 	f, err := strconv.ParseFloat(percent, 64)
-	if !isCI || !isPercent || err != nil || f <= 0 || f >= 100 {
+	if !isCI || !isPercent || err != nil || !(f > 0 && f < 100) { // a NaN is neither
 		return usagef("--until %s: want ci=P%% with P above 0 and below 100, such as ci=1%%", c.until)
 	}
 	s.Until = f / 100

@@ -72,6 +72,9 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
 	}
+	if err := f.atLeastOne("streams", "relay-depth"); err != nil {
+		return worker.Arm{}, err
+	}
 	o := ipc.Options{
 		Path: f.path, Engine: f.engine, Handle: gpu.HandleKind(f.handle), Completion: f.completion,
 		ExportCache: f.exportCache, Open: f.open, Publish: f.publish, Cache: f.cache, Buffers: f.buffers, Wake: f.wake,

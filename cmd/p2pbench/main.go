@@ -154,7 +154,8 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "p2pbench", Short: "Measure point-to-point transfer between GPUs and hosts", Long: longHelp,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return refuseEmpty(c.Flags()) },
 	}
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

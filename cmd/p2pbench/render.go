@@ -20,7 +20,7 @@ func (a *app) renderCommand() *cobra.Command {
 		Long:    "Render a result that a run wrote with --out. FILE - reads standard input.",
 		Example: "  p2pbench render run.json --format md",
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) != 1 || args[0] == "" {
 				return usagef("render: name one result file, as written by --out (- reads standard input)")
 			}
 			return nil

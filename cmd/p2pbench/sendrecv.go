@@ -67,15 +67,14 @@ func (f *sendrecvFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
 	}
-	if err := f.checkGraph(); err != nil {
-		return worker.Arm{}, err
+	for _, err := range []error{f.checkGraph(), f.atLeastOne("sender-warps", "receiver-warps", "stages", "train")} {
+		if err != nil {
+			return worker.Arm{}, err
+		}
 	}
 	o := sendrecv.Options{
 		Variant: f.variant, CTAs: f.ctas, SenderWarps: f.senderWarps, ReceiverWarps: f.receiverWarps, Stages: f.stages,
 		Ring: f.ring, Copy: f.copy, Launch: f.launch, Train: f.train, Overlap: f.overlap, Timing: f.timing, Handle: gpu.HandleKind(f.handle),
-	}
-	if f.train < 1 && f.flags.Changed("train") {
-		return worker.Arm{}, usagef("--train %d: want 1 or more round trips", f.train)
 	}
 	if f.stride != "auto" {
 		stride, err := sweep.ParseSize(f.stride)

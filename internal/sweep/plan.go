@@ -126,7 +126,7 @@ func (s Spec) validate() error {
 		return fmt.Errorf("window %d: want 1 to %d", s.Usual, MaxUsual)
 	case s.Least < 0 || s.Least > MaxUsual:
 		return fmt.Errorf("window %d: want 1 to %d", s.Least, MaxUsual)
-	case s.Until < 0 || s.Until >= 1:
+	case !(s.Until >= 0 && s.Until < 1): // a NaN is neither
 		return fmt.Errorf("stop at an interval of %g: want a fraction above 0 and below 1, such as 1%%", s.Until)
 	case s.Duration > 0 && s.Iters > 0:
 		return fmt.Errorf("a number of iterations and a duration: give one of them")

@@ -172,6 +172,7 @@ func TestExpandRefuses(t *testing.T) {
 		"window 4097: want 1 to 4096":                func(s *Spec) { s.Window = 4097 },
 		"stop at an interval of 1":                   func(s *Spec) { s.Until = 1 },
 		"stop at an interval of -0.1":                func(s *Spec) { s.Until = -0.1 },
+		"stop at an interval of NaN":                 func(s *Spec) { s.Until = math.NaN() },
 		"a number of iterations and a duration":      func(s *Spec) { s.Duration, s.Iters = time.Second, 5 },
 		"a duration and a target precision: give ":   func(s *Spec) { s.Duration, s.Until = time.Second, 0.01 },
 	} {
