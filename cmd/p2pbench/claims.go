@@ -29,7 +29,10 @@ The claims p2pbench/… are its own, judged alike.
 
 reproduced       what was claimed shows here, beyond the doubt that the samples leave
 not reproduced   it was measured and does not show, or not clearly: a finding, no error
-not measurable   this machine cannot run it, or the figures are not to be used`
+not measurable   this machine cannot run it, or the figures are not to be used
+
+A claim about GPUs that is measured between CPU memories has a verdict with a caveat. When nothing at all could be
+measured, the exit code is 2.`
 
 func (a *app) claimsCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -82,14 +85,13 @@ func (a *app) claimsRunCommand() *cobra.Command {
 	fs.StringVar(&f.format, "format", "table", strings.Join(report.ClaimFormats, ", "))
 	fs.StringVar(&f.out, "out", "", outHelp)
 	fs.BoolVar(&f.quick, "quick", false, "a fifth of the samples")
-	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was reproduced")
+	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was measured and reproduced")
 	fs.DurationVarP(&f.timeout, "timeout", "T", time.Minute, "give a test up after this long without progress")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "nothing on stderr but errors")
 	return c
 }
 
-// errUnproven says that --require was not met.
-var errUnproven = errors.New("not reproduced")
+var errUnproven = errors.New("--require is not met")
 
 // runClaims runs claims one after another. What was judged before an error is shown all the same.
 func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error {
@@ -111,8 +113,8 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 	}
 	f.say(a, notes...)
 	runErr := a.judgeAll(ctx, f, kind, claims, &doc)
-	if missed := len(claims) - doc.Count(claim.Reproduced); runErr == nil && f.require && missed > 0 {
-		runErr = fmt.Errorf("--require: %d of %d claims: %w", missed, len(claims), errUnproven)
+	if runErr == nil {
+		runErr = f.judgeRun(doc)
 	}
 	doc = a.ended(doc, len(claims), runErr)
 	err = out.save(func(w io.Writer) error { return claim.Write(w, doc) })
@@ -120,6 +122,18 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 		err = errors.Join(err, report.RenderClaims(a.stdout, doc, f.format))
 	}
 	return errors.Join(runErr, err)
+}
+
+// judgeRun says whether a run that ended well has what was asked for.
+func (f claimsFlags) judgeRun(doc claim.Document) error {
+	failed, absent := doc.Count(claim.NotReproduced), doc.Count(claim.NotMeasurable)
+	switch {
+	case f.require && failed+absent > 0:
+		return fmt.Errorf("%w: of %d claims %d not reproduced, %d not measurable here", errUnproven, len(doc.Claims), failed, absent)
+	case !doc.Measured():
+		return fmt.Errorf("claims run: nothing could be measured here: %s: %w", doc.Claims[0].Tests[0].Why, gpu.ErrUnsupported)
+	}
+	return nil
 }
 
 // ended is the document of so many claims with how their run ended.
@@ -194,9 +208,13 @@ func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims [
 			}
 			outcomes = append(outcomes, o)
 		}
-		r := c.Conclude(outcomes)
+		r := c.Conclude(outcomes, kind != host.Kind)
 		doc.Claims = append(doc.Claims, r)
-		f.say(a, r.ID+": "+string(r.Verdict))
+		text := r.ID + ": " + string(r.Verdict)
+		if r.Caveat != "" {
+			text += " (" + r.Caveat + ")"
+		}
+		f.say(a, text)
 	}
 	return first
 }

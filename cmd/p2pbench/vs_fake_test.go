@@ -143,7 +143,7 @@ func TestKernelsNeedGPUsOfTheirOwn(t *testing.T) {
 		args []string
 		says string
 	}{
-		{exitOK, []string{"claims", "run", "torchcomms-2728/ring-peers", "-q", "--format", "json"}, `"why": "sendrecv: ranks 0 and 2 on GPU-`},
+		{exitUsage, []string{"claims", "run", "torchcomms-2728/ring-peers", "-q", "--format", "json"}, `"why": "sendrecv: ranks 0 and 2 on GPU-`},
 		{exitUsage, []string{"sendrecv", "--gpus", "1,1", "--sizes", "8"}, "sendrecv: ranks 0 and 1 on GPU-"},
 		{exitOK, []string{"doctor", "--kernels"}, "cuda 1, Fake GPU 1:"},
 	} {

@@ -65,7 +65,7 @@ func writeClaims(out *bytes.Buffer, d claim.Document) error {
 	}
 	for _, c := range d.Claims {
 		out.WriteByte('\n')
-		writeWrapped(out, clean(c.ID)+": ", verdictText(c.Verdict, c.Why))
+		writeWrapped(out, clean(c.ID)+": ", verdictText(c, c.Verdict, c.Why))
 		for _, f := range claimFacts(c) {
 			writeWrapped(out, fmt.Sprintf("  %-13s ", f.label), f.text)
 		}
@@ -83,7 +83,7 @@ func writeMarkdownClaims(out *bytes.Buffer, d claim.Document) {
 		fmt.Fprintf(out, "%s\n\n", escapeMarkdown(claimsLegend))
 	}
 	for _, c := range d.Claims {
-		fmt.Fprintf(out, "### %s\n\n%s\n\n", escapeMarkdown(c.ID), escapeMarkdown(verdictText(c.Verdict, c.Why)))
+		fmt.Fprintf(out, "### %s\n\n%s\n\n", escapeMarkdown(c.ID), escapeMarkdown(verdictText(c, c.Verdict, c.Why)))
 		for _, f := range claimFacts(c) {
 			label := strings.TrimLeft(f.label, " ")
 			fmt.Fprintf(out, "%s- %s: %s\n", f.label[:len(f.label)-len(label)], escapeMarkdown(label), escapeMarkdown(f.text))
@@ -99,7 +99,7 @@ func writeMarkdownClaims(out *bytes.Buffer, d claim.Document) {
 type line struct {
 	id      string
 	row     claim.Row
-	verdict claim.Verdict
+	verdict string
 	empty   bool
 	soft    bool // only ratios mean anything
 }
@@ -113,10 +113,10 @@ func claimLines(d claim.Document) []line {
 				id += ":" + o.Name
 			}
 			for _, r := range o.Rows {
-				lines = append(lines, line{id: id, row: r, verdict: r.Verdict, soft: slices.ContainsFunc(o.Cells, soft)})
+				lines = append(lines, line{id: id, row: r, verdict: verdictWord(c, r.Verdict), soft: slices.ContainsFunc(o.Cells, soft)})
 			}
 			if len(o.Rows) == 0 {
-				lines = append(lines, line{id: id, verdict: o.Verdict, empty: true})
+				lines = append(lines, line{id: id, verdict: verdictWord(c, o.Verdict), empty: true})
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func claimColumns(d claim.Document) []column {
 			return l.row.Factor.String()
 		}),
 		col("published", false, publishedText),
-		col("verdict", true, func(l line) string { return string(l.verdict) }),
+		col("verdict", true, func(l line) string { return l.verdict }),
 	}
 }
 
@@ -169,8 +169,16 @@ func publishedText(l line) string {
 	return none
 }
 
-func verdictText(v claim.Verdict, why string) string {
-	text := string(v)
+// verdictWord is a verdict of a claim, of its tests or sizes. One that is not of what is claimed says so.
+func verdictWord(c claim.Result, v claim.Verdict) string {
+	if c.Caveat != "" && (v == claim.Reproduced || v == claim.NotReproduced) {
+		return string(v) + ", with a caveat"
+	}
+	return string(v)
+}
+
+func verdictText(c claim.Result, v claim.Verdict, why string) string {
+	text := verdictWord(c, v)
 	if v == claim.NotMeasurable {
 		text += " here"
 	}
@@ -192,8 +200,9 @@ func claimFacts(c claim.Result) []fact {
 	add("source", c.Source)
 	add("published", c.Published)
 	add("here", c.Differs)
+	add("caveat", c.Caveat)
 	for _, o := range c.Tests {
-		add(cmp.Or(clean(o.Name), "test"), verdictText(o.Verdict, o.Why))
+		add(cmp.Or(clean(o.Name), "test"), verdictText(c, o.Verdict, o.Why))
 		add("  A", sideText(o.A))
 		if o.B != nil {
 			add("  B", sideText(*o.B))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func judged(t *testing.T) claim.Document {
 			}
 			outcomes = append(outcomes, o)
 		}
-		d.Claims = append(d.Claims, c.Conclude(outcomes))
+		d.Claims = append(d.Claims, c.Conclude(outcomes, true))
 	}
 	return d
 }
@@ -191,4 +192,29 @@ func TestHostileClaims(t *testing.T) {
 		}
 	}
 	checkMarkdownTables(t, renderedClaims(t, d, "md"))
+}
+
+// A verdict with a caveat never stands without it.
+func TestClaimsWithACaveat(t *testing.T) {
+	d := judged(t)
+	for i := range d.Claims {
+		d.Claims[i].Caveat = "of something else"
+	}
+	for _, format := range []string{"table", "md"} {
+		text := renderedClaims(t, d, format)
+		verdicts := regexp.MustCompile(`(not )?reproduced( here|\b)(, with a caveat)?`)
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "verdicts") || strings.HasPrefix(line, "- verdicts") {
+				continue
+			}
+			for _, m := range verdicts.FindAllStringSubmatch(line, -1) {
+				if m[3] == "" {
+					t.Errorf("%s: %q", format, line)
+				}
+			}
+		}
+		if n := strings.Count(text, "of something else"); n != len(d.Claims) {
+			t.Errorf("%s: the caveat stands there %d times, for %d claims", format, n, len(d.Claims))
+		}
+	}
 }

@@ -25,6 +25,7 @@ type Claim struct {
 	Source    string // pull request and where in it
 	Published string // what was published: figures with their definition, or words
 	Differs   string // what is different here
+	GPUs      bool   // it is about GPUs: between CPU memories its verdict carries a caveat
 	Tests     []Test
 }
 
@@ -85,7 +86,16 @@ func (t Test) Quick() Test {
 }
 
 // All are the claims, by pull request, and p2pbench's own.
-func All() []Claim { return slices.Concat(uccl876(), mpich7862(), anp20(), torchcomms2728(), own()) }
+func All() []Claim {
+	return slices.Concat(ofGPUs(uccl876()), ofGPUs(mpich7862()), anp20(), ofGPUs(torchcomms2728()), ofGPUs(own()))
+}
+
+func ofGPUs(claims []Claim) []Claim {
+	for i := range claims {
+		claims[i].GPUs = true
+	}
+	return claims
+}
 
 // Seeds are the pull requests that claims are taken from, and p2pbench itself.
 func Seeds() []string {

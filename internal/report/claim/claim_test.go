@@ -256,7 +256,7 @@ func TestDocument(t *testing.T) {
 	absent := test.Judge(Run{Absent: "no GPU"})
 	d := Document{
 		Schema: Schema, Command: []string{"p2pbench"}, Warnings: []string{},
-		Claims: []Result{Claim{ID: "x-1/y"}.Conclude([]Outcome{o, absent})},
+		Claims: []Result{Claim{ID: "x-1/y"}.Conclude([]Outcome{o, absent}, true)},
 	}
 	var b bytes.Buffer
 	if err := Write(&b, d); err != nil {

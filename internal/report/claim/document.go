@@ -2,6 +2,7 @@ package claim
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,11 +33,15 @@ type Result struct {
 	Differs   string    `json:"differs"`
 	Verdict   Verdict   `json:"verdict"`
 	Why       string    `json:"why"`
+	Caveat    string    `json:"caveat"` // why the verdict is not one of what is claimed
 	Tests     []Outcome `json:"tests"`
 }
 
-// Conclude puts a claim and what came of its tests together.
-func (c Claim) Conclude(tests []Outcome) Result {
+// onCPUMemory is the caveat of a claim about GPUs that was measured without any.
+const onCPUMemory = "measured between CPU memories, and the claim is about GPUs, of which this says nothing"
+
+// Conclude puts a claim and what came of its tests, between GPUs or CPU memories, together.
+func (c Claim) Conclude(tests []Outcome, gpu bool) Result {
 	r := Result{
 		ID: c.ID, Title: c.Title, Source: c.Source, Published: c.Published,
 		Differs: strings.TrimSpace(c.Differs), Tests: append([]Outcome{}, tests...),
@@ -55,7 +60,17 @@ func (c Claim) Conclude(tests []Outcome) Result {
 			break
 		}
 	}
+	if c.GPUs && !gpu && r.Verdict != NotMeasurable {
+		r.Caveat = onCPUMemory
+	}
 	return r
+}
+
+// Measured reports whether anything was.
+func (d Document) Measured() bool {
+	return slices.ContainsFunc(d.Claims, func(r Result) bool {
+		return r.Verdict != NotMeasurable || slices.ContainsFunc(r.Tests, func(o Outcome) bool { return len(o.Cells) > 0 })
+	})
 }
 
 // Count is how many of the claims came out so.

@@ -306,7 +306,7 @@ func TestConclude(t *testing.T) {
 		{[]Outcome{outcome("a", Reproduced, "good"), outcome("b", NotMeasurable, "no GPU")}, NotMeasurable, "b: no GPU"},
 		{[]Outcome{outcome("a", NotMeasurable, "no GPU"), outcome("b", NotReproduced, "slow")}, NotReproduced, "b: slow"},
 	} {
-		if r := c.Conclude(tt.tests); r.Verdict != tt.want || r.Why != tt.why || r.ID != c.ID || r.Differs != "d" {
+		if r := c.Conclude(tt.tests, true); r.Verdict != tt.want || r.Why != tt.why || r.ID != c.ID || r.Differs != "d" {
 			t.Errorf("%s: %s; want %s: %s", r.Verdict, r.Why, tt.want, tt.why)
 		}
 	}
@@ -343,5 +343,41 @@ func TestTimes(t *testing.T) {
 	}
 	if text := (Times{Counter{B, "setup_ns"}, Counter{A, "setup_shared_ns"}, 5}).String(); text != "B setup_ns at least 5.00 × A setup_shared_ns" {
 		t.Error(text)
+	}
+}
+
+// What was measured without a GPU is not a verdict on what is claimed of GPUs.
+func TestCaveat(t *testing.T) {
+	about := map[bool]int{}
+	for _, c := range All() {
+		about[c.GPUs]++
+		for _, v := range []Verdict{Reproduced, NotReproduced, NotMeasurable} {
+			o := []Outcome{{Verdict: v}}
+			if r := c.Conclude(o, true); r.Caveat != "" {
+				t.Errorf("%s on GPUs, %s: %s", c.ID, v, r.Caveat)
+			}
+			if r := c.Conclude(o, false); (r.Caveat != "") != (c.Seed() != "anp-20" && v != NotMeasurable) {
+				t.Errorf("%s between CPU memories, %s: caveat %q", c.ID, v, r.Caveat)
+			}
+		}
+	}
+	if about[true] < 20 || about[false] != 5 {
+		t.Errorf("%d claims about GPUs, %d about others", about[true], about[false])
+	}
+}
+
+func TestMeasured(t *testing.T) {
+	of := func(v Verdict, cells int) Document {
+		return Document{Claims: []Result{{Verdict: NotMeasurable}, {Verdict: v, Tests: []Outcome{{Cells: make([]record.Cell, cells)}}}}}
+	}
+	for want, docs := range map[bool][]Document{
+		true:  {of(Reproduced, 1), of(Reproduced, 0), of(NotReproduced, 0), of(NotMeasurable, 1)},
+		false: {of(NotMeasurable, 0), {}},
+	} {
+		for _, d := range docs {
+			if d.Measured() != want {
+				t.Errorf("%+v: want %v", d.Claims, want)
+			}
+		}
 	}
 }
