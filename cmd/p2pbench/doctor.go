@@ -151,12 +151,13 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 	}
 	printNICs(w, d.RDMA)
 	fmt.Fprintln(w, "\npaths:")
+	told := d.told()
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range d.Paths {
 		state := "ok"
 		switch {
 		case p.Problem != "":
-			state = "not here: " + p.Problem
+			state = "not here: " + told.once(p.Path+" on "+p.Device, p.Problem)
 		case p.Note != "":
 			state += " (" + p.Note + ")"
 		}
@@ -166,6 +167,31 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 		return err
 	}
 	return printKernels(w, *d.Kernels)
+}
+
+// reasons are those that have been told, and of what.
+type reasons []struct{ of, text string }
+
+// told are the reasons that stand above the paths.
+func (d diagnosis) told() *reasons {
+	told := &reasons{}
+	for _, k := range d.Kinds {
+		told.once(k.Kind, k.Problem)
+	}
+	told.once("rdma", d.RDMA.Problem)
+	return told
+}
+
+// once is the reason, or where it has been told: the same one hinders many paths.
+func (r *reasons) once(of, text string) string {
+	_, cause, _ := strings.Cut(text, ": ") // behind the name of who asks
+	for _, told := range *r {
+		if text != "" && (strings.Contains(told.text, text) || cause != "" && strings.Contains(told.text, cause)) {
+			return "see " + told.of + " above"
+		}
+	}
+	*r = append(*r, struct{ of, text string }{of, text})
+	return text
 }
 
 func printKind(w io.Writer, k kindReport) {

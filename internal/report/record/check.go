@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// maxN bounds the samples of a cell, so that a histogram of a few bytes cannot ask for all memory.
-const maxN = 1 << 30
+// maxN bounds the samples of a cell: more than a run of hours takes, and few enough for exact ranks.
+const maxN = 1 << 40
 
 // check reports the first thing in the document that no run could have produced. Texts of the document are quoted.
 func (d Document) check() error {

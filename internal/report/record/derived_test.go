@@ -183,9 +183,9 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
-// The file of a thousand million samples takes no memory to speak of.
+// The file of a million million samples takes no memory to speak of.
 func TestReadOfManySamples(t *testing.T) {
-	doc := cell(`"n": 1073741824, "msg_rate": 1000000000, "lat_us": {"min": 0.001, "p50": 0.001, "p90": 0.001, "p99": 0.001, "p999": 0.001, "max": 0.001, "mean": 0.001}, "histogram_ns": [{"ns": 1, "count": 1073741824}]`)
+	doc := cell(`"n": 1099511627776, "msg_rate": 1000000000, "lat_us": {"min": 0.001, "p50": 0.001, "p90": 0.001, "p99": 0.001, "p999": 0.001, "max": 0.001, "mean": 0.001}, "histogram_ns": [{"ns": 1, "count": 1099511627776}]`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	if _, err := Read(strings.NewReader(doc)); err != nil {

@@ -50,8 +50,8 @@ func TestReadRefuses(t *testing.T) {
 		{"no time", `{"schema": "p2pbench/1", "started": "yesterday"}`, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`},
 		{"exit", `{"schema": "p2pbench/1", "exit": 256}`, "exit: 256 is no exit code"},
 		{"no op", `{"schema": "p2pbench/1", "cells": [{}]}`, "cells[0]: op and transport must be named"},
-		{"negative n", cell(`"n": -1`), `cells[0] ("ipc" "latency", size 0): n: -1 is not between 0 and 1073741824`},
-		{"absurd n", cell(`"n": 1073741825`), `cells[0] ("ipc" "latency", size 0): n: 1073741825 is not between 0 and 1073741824`},
+		{"negative n", cell(`"n": -1`), `cells[0] ("ipc" "latency", size 0): n: -1 is not between 0 and 1099511627776`},
+		{"absurd n", cell(`"n": 1099511627777`), `cells[0] ("ipc" "latency", size 0): n: 1099511627777 is not between 0 and 1099511627776`},
 		{"negative window", cell(`"window": -8`), `cells[0] ("ipc" "latency", size 0): window: -8, want at least 0`},
 		{"negative bandwidth", cell(`"bw_GBps_sum": -0.5`), `cells[0] ("ipc" "latency", size 0): bw_GBps_sum: -0.5 is negative`},
 		{"negative cold cost", cell(`"cold": {"open_us": -3}`), `cells[0] ("ipc" "latency", size 0): cold.open_us: -3 is negative`},
@@ -84,7 +84,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a key twice but for its case", cell(`"n": 0, "N": 5`), `line 1 (byte 82): the key "N" is there twice`},
 		{"a key twice but for the case of a letter that has two", cell(`"skew_us": 0, "\u017fkew_us": 5`), `line 1 (byte 88): the key "ſkew_us" is there twice`},
 		{"a counter twice", cell(`"counters": {"opens": 1, "opens": 2}`), `line 1 (byte 99): the key "opens" is there twice`},
-		{"a terminal's escapes", `{"schema": "p2pbench/1", "cells": [{"op": "\u001b[2J", "transport": "\u202e", "n": -1}]}`, `cells[0] ("\u202e" "\x1b[2J", size 0): n: -1 is not between 0 and 1073741824`},
+		{"a terminal's escapes", `{"schema": "p2pbench/1", "cells": [{"op": "\u001b[2J", "transport": "\u202e", "n": -1}]}`, `cells[0] ("\u202e" "\x1b[2J", size 0): n: -1 is not between 0 and 1099511627776`},
 		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): n is 2 and samples_ns has 1`},
 	}
 	for _, tt := range tests {
