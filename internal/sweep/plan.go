@@ -74,6 +74,9 @@ type Cell struct {
 	Seed     uint64          `json:"seed"`
 }
 
+// timed reports whether the clock, or precision, says when the cell ends.
+func (c Cell) timed() bool { return c.Duration > 0 || c.Until > 0 }
+
 // What a plan takes where the flags are silent.
 const (
 	DefaultWindow = 8

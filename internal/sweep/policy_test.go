@@ -32,7 +32,7 @@ func carryOut(t *testing.T, p *policy, arms int, pace func(i int) int64) [][]int
 				spent += time.Duration(samples[i])
 			}
 			taken[arm] += n
-			p.took(arm, samples, spent)
+			p.took(arm, samples, 0, spent)
 			blocks[arm] = append(blocks[arm], n)
 		}
 		if idle {
@@ -93,19 +93,25 @@ func TestDuration(t *testing.T) {
 			if blocks[0] != 10 {
 				t.Errorf("the first block had %d iterations, want few: nobody knows yet how long they last", blocks[0])
 			}
-			for _, n := range blocks[1:] {
-				if d := time.Duration(n) * each; d > 50*time.Millisecond && n > 1 {
-					t.Errorf("a block of %v: other arms wait too long", d)
+			for i, n := range blocks[1:] { // the parent looks at the devices' health between blocks
+				if d := time.Duration(n) * each; d > time.Second && n > 40 {
+					t.Errorf("block %d lasts %v: want a second at most", i+1, d)
 				}
 			}
 		})
 	}
 }
 
-// Both arms are measured as long as each other, not as often.
+// Both arms are measured as long as each other, not as often, in blocks that do not let the other one wait.
 func TestDurationOfTwoArms(t *testing.T) {
 	p := newPolicy(Cell{Duration: 100 * time.Millisecond, Rounds: 4}, 2)
-	carryOut(t, p, 2, steady)
+	for arm, blocks := range carryOut(t, p, 2, steady) {
+		for _, n := range blocks {
+			if d := time.Duration(n) * time.Microsecond; d > 50*time.Millisecond {
+				t.Errorf("arm %d: a block of %v: the other arm waits too long", arm, d)
+			}
+		}
+	}
 	for arm := range 2 {
 		if spent := p.arms[arm].spent; spent < 100*time.Millisecond || spent > 110*time.Millisecond {
 			t.Errorf("arm %d was measured for %v, want 100ms", arm, spent)

@@ -122,6 +122,14 @@ func newMeasurement(j Job, c Cell, health []*gpu.Health, counted []map[string]ui
 
 // run measures all arms in turns until each has what it needs.
 func (m *measurement) run(ctx context.Context) error {
+	for arm := range m.job.Plan.Arms {
+		if !m.c.timed() || m.c.Warmup == 0 {
+			break
+		}
+		if err := m.warmUp(ctx, arm); err != nil {
+			return err
+		}
+	}
 	for round := 0; ; round++ {
 		idle := true
 		for _, arm := range order(len(m.job.Plan.Arms), round) {
@@ -140,17 +148,42 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 }
 
+// block measures so many iterations of an arm. Where a cell stops by the clock, the warm-up before the first is a batch
+// of its own, so that the time it takes is not the samples'.
 func (m *measurement) block(ctx context.Context, arm, iters int) error {
 	b := m.c.batch()
-	b.Iters, b.First = iters, m.next[arm]
-	if m.next[arm] > 0 { // warm already, but for what the other arms displaced
-		b.Warmup = min(b.Warmup, max(1, b.Warmup/m.c.Rounds))
+	b.Iters = iters
+	if m.next[arm] > 0 {
+		b.Warmup = m.policy.warmup(iters)
 	}
-	begin := time.Now()
-	out, err := m.job.Team.Run(ctx, arm, m.job.Ranks[arm], b)
+	out, took, err := m.batch(ctx, arm, b)
 	if err != nil {
 		return err
 	}
+	m.policy.took(arm, out.Samples, b.Warmup, took)
+	m.conns[arm].add(out.Conns)
+	return nil
+}
+
+// warmUp carries out an arm's warm-up alone.
+func (m *measurement) warmUp(ctx context.Context, arm int) error {
+	b := m.c.batch()
+	b.Warmup, b.Iters = b.Warmup-1, 1
+	_, took, err := m.batch(ctx, arm, b)
+	if err == nil {
+		m.policy.warmed(arm, m.c.Warmup, took)
+	}
+	return err
+}
+
+func (m *measurement) batch(ctx context.Context, arm int, b transport.Batch) (worker.Outcome, time.Duration, error) {
+	b.First = m.next[arm]
+	begin := time.Now()
+	out, err := m.job.Team.Run(ctx, arm, m.job.Ranks[arm], b)
+	if err != nil {
+		return out, 0, err
+	}
+	took := time.Since(begin)
 	if m.firstBlockEnd.IsZero() {
 		m.firstBlockEnd = time.Now()
 	}
@@ -158,17 +191,15 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 		m.first[arm] = out.FirstNS
 	}
 	m.next[arm] += uint64(b.Warmup + b.Iters)
-	m.policy.took(arm, out.Samples, time.Since(begin))
 	m.skew = max(m.skew, out.Skew)
 	m.observe(arm, b, out)
-	return nil
+	return out, took, nil
 }
 
 // observe takes in what the devices say of themselves after a block.
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	m.engine[arm] = out.Engine
 	m.count(arm, out.Counters)
-	m.conns[arm].add(out.Conns)
 	if arm == 0 {
 		m.checked += out.Checked
 		m.payload += uint64(b.Warmup+b.Iters) * uint64(b.Window) * b.Size * uint64(m.ways(0))
