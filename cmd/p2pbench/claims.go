@@ -347,6 +347,9 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	if err != nil {
 		return trial{}, err
 	}
+	if err := accepted(p); err != nil {
+		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
+	}
 	if err := p.Fits(free); err != nil {
 		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 	}

@@ -22,16 +22,9 @@ import (
 // measure carries out a path command: plan, launch, run, render. What was measured before an error is rendered all
 // the same.
 func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error {
-	s, t, err := c.spec(subject)
+	p, t, err := c.plan(subject)
 	if err != nil {
 		return err
-	}
-	p, err := sweep.Expand(s)
-	if err != nil {
-		return usageError{err}
-	}
-	if err := p.Fits(free); err != nil {
-		return usageError{err}
 	}
 	ranks, err := takingPart(p.Arms, t.ranks)
 	if err != nil {
@@ -68,6 +61,42 @@ func (a *app) publish(c *common, out *output, doc record.Document) error {
 		return err
 	}
 	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide}))
+}
+
+// plan makes the flags a plan, and refuses what cannot be carried out, as far as that is known before anything is started.
+// Whether the machine has the libraries and NICs that a path needs is not looked at.
+func (c *common) plan(subject worker.Arm) (sweep.Plan, target, error) {
+	s, t, err := c.spec(subject)
+	if err != nil {
+		return sweep.Plan{}, t, err
+	}
+	p, err := sweep.Expand(s)
+	if err != nil {
+		return p, t, usageError{err}
+	}
+	if err := accepted(p); err != nil {
+		return p, t, err
+	}
+	if err := p.Fits(free); err != nil {
+		return p, t, usageError{err}
+	}
+	return p, t, nil
+}
+
+// accepted asks every arm whether it can run every cell.
+func accepted(p sweep.Plan) error {
+	for _, arm := range p.Arms {
+		tr, err := newTransport(arm.Transport, arm.Options)
+		if err != nil {
+			return usageError{err}
+		}
+		for _, cell := range p.Cells {
+			if err := tr.Accepts(p.Ranks, cell.Batch()); err != nil {
+				return usageError{err}
+			}
+		}
+	}
+	return nil
 }
 
 // takingPart asks every arm which ranks it needs, and whether it can run at all.

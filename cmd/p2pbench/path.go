@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
@@ -78,13 +77,9 @@ func (p pathCommand) plan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, _, err := f.shared().spec(arm)
+			plan, _, err := f.shared().plan(arm)
 			if err != nil {
 				return err
-			}
-			plan, err := sweep.Expand(s)
-			if err != nil {
-				return usageError{err}
 			}
 			return printPlan(a.stdout, plan, f.shared().format)
 		},

@@ -176,9 +176,6 @@ func (f *rdmaFlags) shapeSpec(s *sweep.Spec) error {
 		s.Least = min(f.conns*window, sweep.MaxUsual)
 	}
 	s.Usual = min(f.conns*window*f.rounds, sweep.MaxUsual)
-	if f.options.Notify == rdma.InMemory && slices.Contains(s.Sizes, 0) {
-		return usagef("--notify memory: a message of 0 bytes has no last byte to see it by: use --notify write-imm")
-	}
 	largest, nic, err := f.options.Largest(s.Devices)
 	if err != nil {
 		return nil //nolint:nilerr // without a device there is no limit; a run finds that it is missing

@@ -27,6 +27,7 @@ type Info struct {
 	Arch   string `json:"arch,omitempty"`   // "sm_90"
 	NUMA   int    `json:"numa"`             // NUMA node, -1 if unknown
 	Memory uint64 `json:"memory"`           // bytes in all
+	CTAs   int    `json:"ctas,omitempty"`   // thread blocks of a kernel that are sure to run at once; 0: not known
 	Driver string `json:"driver,omitempty"` // "580.159.04 (CUDA 13.0)"
 }
 

@@ -106,7 +106,7 @@ func Expand(s Spec) (Plan, error) {
 		for _, size := range s.Sizes {
 			c := s.cell(op, size)
 			p.Cells = append(p.Cells, c)
-			p.Region = max(p.Region, c.batch().Region())
+			p.Region = max(p.Region, c.Batch().Region())
 		}
 	}
 	p.Bytes = s.memory(p.Region)
@@ -225,8 +225,8 @@ func (s Spec) memory(region uint64) []uint64 {
 	return out
 }
 
-// batch is the cell as a batch, but for the number of iterations.
-func (c Cell) batch() transport.Batch {
+// Batch is the cell as a batch, but for the number of iterations.
+func (c Cell) Batch() transport.Batch {
 	return transport.Batch{
 		Op: c.Op, Size: c.Size, Offset: c.Offset, Window: c.Window, Warmup: c.Warmup, Seed: c.Seed, Check: c.Check,
 		Graph: c.Graph,

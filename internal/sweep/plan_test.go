@@ -152,7 +152,7 @@ func TestExpandRegion(t *testing.T) {
 		t.Errorf("region %d, want %d", p.Region, want)
 	}
 	for _, c := range p.Cells {
-		if r := c.batch().Region(); r > p.Region {
+		if r := c.Batch().Region(); r > p.Region {
 			t.Errorf("%s %d needs %d bytes of %d", c.Op, c.Size, r, p.Region)
 		}
 	}

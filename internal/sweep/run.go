@@ -151,7 +151,7 @@ func (m *measurement) run(ctx context.Context) error {
 // block measures so many iterations of an arm. Where a cell stops by the clock, the warm-up before the first is a batch
 // of its own, so that the time it takes is not the samples'.
 func (m *measurement) block(ctx context.Context, arm, iters int) error {
-	b := m.c.batch()
+	b := m.c.Batch()
 	b.Iters = iters
 	if m.next[arm] > 0 {
 		b.Warmup = m.policy.warmup(iters)
@@ -167,7 +167,7 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 
 // warmUp carries out an arm's warm-up alone.
 func (m *measurement) warmUp(ctx context.Context, arm int) error {
-	b := m.c.batch()
+	b := m.c.Batch()
 	b.Warmup, b.Iters = b.Warmup-1, 1
 	_, took, err := m.batch(ctx, arm, b)
 	if err == nil {

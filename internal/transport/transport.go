@@ -54,6 +54,9 @@ type Transport interface {
 	// Probe says whether the transport can run between these devices on this machine: nil, or an error with the
 	// cause in words that wraps gpu.ErrUnsupported when the answer is no.
 	Probe(devices []gpu.Info) error
+	// Accepts says, before anything is opened, whether these devices can run the batch, by all that is known of them
+	// beforehand; how many iterations it has does not count. The error says what could be run instead.
+	Accepts(devices []gpu.Info, b Batch) error
 	// Ranks says which ranks take part in a batch; a single-process baseline answers [0].
 	Ranks(n int) []int
 	// Open allocates what this rank needs.

@@ -20,7 +20,9 @@ int cuda_device_info(int ordinal, struct cuda_info *info, struct p2p_error *e) {
 		return rc;
 	if ((rc = cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->major, CUDA_ATTR_MAJOR, dev))))
 		return rc;
-	return cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->minor, CUDA_ATTR_MINOR, dev));
+	if ((rc = cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->minor, CUDA_ATTR_MINOR, dev))))
+		return rc;
+	return cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->sms, CUDA_ATTR_SMS, dev));
 }
 
 static int attribute(struct cuda_device *d, int attr, int *value, struct p2p_error *e) {

@@ -10,6 +10,7 @@ struct cuda_info {
 	char pci[32];
 	struct cuda_uuid uuid;
 	int major, minor;
+	int sms;
 	size_t memory;
 };
 

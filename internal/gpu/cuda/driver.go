@@ -66,7 +66,7 @@ func readInfo(ordinal int) (gpu.Info, error) {
 	pci := strings.ToLower(C.GoString(&c.pci[0]))
 	return gpu.Info{
 		Kind: "cuda", Index: ordinal, Name: C.GoString(&c.name[0]), UUID: formatUUID(id), PCI: pci,
-		Arch: fmt.Sprintf("sm_%d%d", int(c.major), int(c.minor)), NUMA: numaNode(pci), Memory: uint64(c.memory),
+		Arch: fmt.Sprintf("sm_%d%d", int(c.major), int(c.minor)), NUMA: numaNode(pci), Memory: uint64(c.memory), CTAs: int(c.sms),
 	}, nil
 }
 

@@ -61,7 +61,7 @@ func (d driver) Devices() ([]gpu.Info, error) {
 	for i, n := range nodes {
 		infos[i] = gpu.Info{
 			Kind: Kind, Index: i, Name: "CPU memory", UUID: fmt.Sprintf("host-%d", n), Arch: "cpu", NUMA: n,
-			Memory: si.Totalram * uint64(si.Unit) / uint64(len(nodes)),
+			Memory: si.Totalram * uint64(si.Unit) / uint64(len(nodes)), CTAs: mostCTAs,
 		}
 	}
 	return infos, nil

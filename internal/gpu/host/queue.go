@@ -1,6 +1,7 @@
 package host
 
 /*
+#include "kernels.h"
 #include "queue.h"
 */
 import "C"
@@ -11,6 +12,9 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
+
+// mostCTAs is how many thread blocks a kernel has at most: all of them run at once.
+const mostCTAs = C.HOST_CTAS
 
 // queue is a thread that does commands in order, with others that play the warps of its kernels.
 type queue struct{ c *C.struct_p2p_queue } // nil once closed

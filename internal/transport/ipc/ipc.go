@@ -58,6 +58,20 @@ func (t *ipc) Ranks(n int) []int {
 	return ranks
 }
 
+// Accepts refuses windows that are longer than what a rank keeps of one, and graphs of what is not known beforehand.
+func (t *ipc) Accepts(devices []gpu.Info, b transport.Batch) error {
+	if err := t.Probe(devices); err != nil {
+		return err
+	}
+	if b.Window > mostWindow {
+		return fmt.Errorf("ipc: window %d: want at most %d", b.Window, mostWindow)
+	}
+	if b.Graph {
+		return t.o.Recordable()
+	}
+	return nil
+}
+
 func (t *ipc) Probe(devices []gpu.Info) error {
 	if len(devices) != 2 {
 		return fmt.Errorf("ipc: %d ranks: it runs between two: %w", len(devices), gpu.ErrUnsupported)

@@ -190,9 +190,12 @@ func (s *side) records() bool {
 		s.engine.Table().Records()
 }
 
+// mostWindow is how many messages of a window a rank keeps account of.
+const mostWindow = C.IPC_MOST_WINDOW
+
 func (s *side) run(path string, b transport.Batch, samples []int64) (transport.Result, error) {
-	if b.Window > C.IPC_MOST_WINDOW {
-		return transport.Result{}, fmt.Errorf("ipc: window %d: want at most %d: %w", b.Window, C.IPC_MOST_WINDOW, abi.ErrInvalid)
+	if b.Window > mostWindow {
+		return transport.Result{}, fmt.Errorf("ipc: window %d: want at most %d: %w", b.Window, mostWindow, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, s.own.Size(), s.records(), samples)
 	if err != nil {

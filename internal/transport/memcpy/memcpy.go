@@ -80,6 +80,23 @@ func (t *memcpy) Probe(devices []gpu.Info) error {
 	return nil
 }
 
+// Accepts refuses windows of more copies than wait on a queue.
+func (t *memcpy) Accepts(devices []gpu.Info, b transport.Batch) error {
+	if err := t.Probe(devices); err != nil {
+		return err
+	}
+	return accepts(b, t.o.Timing == TimingDevice)
+}
+
+// accepts refuses a batch that cannot be run. held: its copies wait on a queue.
+func accepts(b transport.Batch, held bool) error {
+	if held && !b.Graph && b.Window > mostHeld {
+		return fmt.Errorf("memcpy: a window of %d copies is more than the %d that a queue can hold: use a smaller window, or graphs",
+			b.Window, mostHeld)
+	}
+	return nil
+}
+
 func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -180,9 +197,8 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if ep.end == nil {
 		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
 	}
-	if ep.held != nil && !b.Graph && b.Window > mostHeld {
-		return transport.Result{}, fmt.Errorf("memcpy: run: a window of %d copies is more than the %d that a queue can hold: use a smaller window, or graphs: %w",
-			b.Window, mostHeld, abi.ErrInvalid)
+	if err := accepts(b, ep.held != nil); err != nil {
+		return transport.Result{}, fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.records(), samples)
 	if err != nil {

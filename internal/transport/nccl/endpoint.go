@@ -301,18 +301,26 @@ func (ep *endpoint) Describe() transport.Path { return ep.path }
 // who is the one that would let the queue go.
 const mostHeld = 256
 
+// accepts refuses a batch that cannot be run.
+func (o Options) accepts(b transport.Batch) error {
+	switch {
+	case o.Ring && b.Op != transport.OpBidir:
+		return fmt.Errorf("nccl: operation %q: a ring has only %s", b.Op, transport.OpBidir)
+	case o.Timing == TimingDevice && o.PerMessage && !b.Graph && !o.Graph && b.Window > mostHeld:
+		return fmt.Errorf("nccl: a window of %d calls is more than the %d that a queue can hold until all ranks are ready: use a smaller window, or graphs",
+			b.Window, mostHeld)
+	}
+	return nil
+}
+
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
 	if ep.end == nil || ep.end.timed.handle == nil {
 		return transport.Result{}, fmt.Errorf("nccl: run: not connected: %w", abi.ErrInvalid)
 	}
-	if ep.o.Ring && b.Op != transport.OpBidir {
-		return transport.Result{}, fmt.Errorf("nccl: run: operation %q: a ring has only %s: %w", b.Op, transport.OpBidir, abi.ErrInvalid)
+	if err := ep.o.accepts(b); err != nil {
+		return transport.Result{}, fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	b.Graph = b.Graph || ep.o.Graph
-	if ep.o.Timing == TimingDevice && ep.o.PerMessage && !b.Graph && b.Window > mostHeld {
-		return transport.Result{}, fmt.Errorf("nccl: run: a window of %d calls is more than the %d that a queue can hold until all ranks are ready: use a smaller window, or graphs: %w",
-			b.Window, mostHeld, abi.ErrInvalid)
-	}
 	const records = true // by means of its own, on any stream
 	call, err := loop.Prepare(b, uint64(ep.end.bytes), records, samples)
 	if err != nil {

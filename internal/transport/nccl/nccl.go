@@ -115,6 +115,9 @@ func (*nccl) Ranks(n int) []int {
 	return ranks
 }
 
+// Accepts refuses what a ring has not, and windows of more calls than wait on a queue.
+func (t *nccl) Accepts(_ []gpu.Info, b transport.Batch) error { return t.o.accepts(b) }
+
 func (t *nccl) Probe(devices []gpu.Info) error {
 	switch {
 	case t.o.Ring && len(devices) < 2:

@@ -22,6 +22,7 @@ package rdma
 import "C"
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -43,21 +44,54 @@ func New(o Options) (transport.Transport, error) {
 
 func (t *rdma) Name() string { return "rdma" }
 
-// Probe looks for a NIC for each rank.
-func (t *rdma) Probe(devices []gpu.Info) error {
+// Accepts refuses what no NIC could carry; what the ranks' own NICs can is not asked.
+func (t *rdma) Accepts(devices []gpu.Info, b transport.Batch) error {
+	if err := t.o.joins(devices); err != nil {
+		return err
+	}
+	if err := t.o.accepts(b); err != nil {
+		return fmt.Errorf("rdma: %w", err)
+	}
+	return nil
+}
+
+// accepts refuses a batch that cannot be run.
+func (o Options) accepts(b transport.Batch) error {
+	both := b.Op == transport.OpBidir || b.Op == transport.OpPingPong
+	switch {
+	case b.Size == 0 && o.Notify == InMemory:
+		return errors.New("--notify memory: a message of 0 bytes has no last byte to see it by: use --notify write-imm")
+	case both && !o.Back:
+		return fmt.Errorf("%s: there are no connections back", b.Op)
+	case b.Graph:
+		return errors.New("there is nothing to record as a graph")
+	}
+	return nil
+}
+
+// joins refuses ranks that the options do not connect.
+func (o Options) joins(devices []gpu.Info) error {
 	switch {
 	case len(devices) < 2:
 		return fmt.Errorf("rdma: one rank: want at least 2: %w", gpu.ErrUnsupported)
-	case t.o.Fan == Pair && len(devices) != 2:
+	case o.Fan == Pair && len(devices) != 2:
 		return fmt.Errorf("rdma: %d ranks: one sends to one other: use --fan out or --fan in for more: %w", len(devices), gpu.ErrUnsupported)
 	}
-	if comms := t.o.comms(len(devices)); comms > pool.MaxComms {
+	if comms := o.comms(len(devices)); comms > pool.MaxComms {
 		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
 	}
 	for rank, d := range devices {
-		if t.o.Notify == InMemory && d.Kind != hostKind {
+		if o.Notify == InMemory && d.Kind != hostKind {
 			return fmt.Errorf("rdma: rank %d: --notify memory: the CPU looks at messages, and cannot into the memory of a %s device: use --notify write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
 		}
+	}
+	return nil
+}
+
+// Probe looks for a NIC for each rank.
+func (t *rdma) Probe(devices []gpu.Info) error {
+	if err := t.o.joins(devices); err != nil {
+		return err
 	}
 	all, err := verbs.Devices()
 	if err != nil {

@@ -42,22 +42,18 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 }
 
 func (ep *endpoint) accepts(b transport.Batch) error {
-	both := b.Op == transport.OpBidir || b.Op == transport.OpPingPong
 	switch {
 	case ep.closed:
 		return fmt.Errorf("it is closed: %w", abi.ErrInvalid)
 	case b.Size > ep.nic.largest():
 		return fmt.Errorf("messages of %d bytes: %s takes at most %d: %w", b.Size, ep.nic, ep.nic.largest(), abi.ErrInvalid)
-	case b.Size == 0 && ep.o.Notify == InMemory:
-		return fmt.Errorf("messages of 0 bytes: --notify memory sees a message by its last byte: use --notify write-imm: %w", abi.ErrInvalid)
 	case !ep.ready:
 		return fmt.Errorf("not connected: %w", abi.ErrInvalid)
 	case ep.end.broken != 0:
 		return fmt.Errorf("an earlier batch failed: %w", abi.ErrInvalid)
-	case both && !ep.o.Back:
-		return fmt.Errorf("%s: there are no connections back: %w", b.Op, abi.ErrInvalid)
-	case b.Graph:
-		return fmt.Errorf("there is nothing to record as a graph: %w", abi.ErrInvalid)
+	}
+	if err := ep.o.accepts(b); err != nil {
+		return fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	return nil
 }

@@ -163,6 +163,10 @@ type shape struct {
 	aligned bool // messages begin and end at multiples of 16 bytes
 }
 
+func shapeOf(b transport.Batch) shape {
+	return shape{op: b.Op, size: b.Size, window: b.Window, graph: b.Graph, aligned: b.Offset%16 == 0 && b.Size%16 == 0}
+}
+
 // limits are what all ranks' devices can do.
 type limits struct {
 	ctas          int  // thread blocks that are sure to run at once

@@ -54,20 +54,33 @@ func (ep *endpoint) accepts(b transport.Batch, samples []int64) error {
 	if _, err := loop.Prepare(b, ep.region(), ep.records(), samples); err != nil {
 		return err
 	}
-	switch {
-	case ep.o.Ring && b.Op != transport.OpBidir:
-		return fmt.Errorf("%s in a ring: every rank sends to the next one at the same time: use bidir, or leave out --ring: %w", b.Op, abi.ErrInvalid)
-	case b.Graph && ep.o.Launch == "persistent":
-		return fmt.Errorf("a graph of a persistent kernel: it is launched once: leave out --cudagraph or --launch persistent: %w", abi.ErrInvalid)
-	case b.Graph && ep.o.Variant == "ce" && !ep.limits.recordedWords:
-		return fmt.Errorf("ce: this device cannot record the words that ranks wait for as a graph: use --launch stream: %w", gpu.ErrUnsupported)
-	case b.Op == transport.OpPingPong && ep.o.Launch == "persistent" && ep.o.Variant == "stable":
-		return fmt.Errorf("pingpong of a persistent stable kernel: its blocks that answer do not know those that receive: use --launch stream, or --variant ws: %w", abi.ErrInvalid)
-	case b.Warmup+b.Iters > mostIterations:
+	if b.Warmup+b.Iters > mostIterations {
 		return fmt.Errorf("%d iterations, at most %d: %w", b.Warmup+b.Iters, mostIterations, abi.ErrInvalid)
-	case ep.o.Launch == "persistent" && lineRoom(ep.o.Variant) > 0 && b.Size > ep.o.largestResident(ep.limits):
-		return fmt.Errorf("%s: a persistent kernel carries messages of at most %d bytes in so many CTAs, not %d: use more --ctas, or --variant put: %w",
-			ep.o.Variant, ep.o.largestResident(ep.limits), b.Size, abi.ErrInvalid)
+	}
+	if err := ep.o.accepts(b, ep.limits); err != nil {
+		return fmt.Errorf("%w: %w", err, abi.ErrInvalid)
+	}
+	return nil
+}
+
+// accepts refuses a batch that devices of such limits cannot run.
+func (o Options) accepts(b transport.Batch, l limits) error {
+	b.Graph = b.Graph || o.Launch == "graph"
+	switch {
+	case o.Ring && b.Op != transport.OpBidir:
+		return fmt.Errorf("%s in a ring: every rank sends to the next one at the same time: use bidir, or leave out --ring", b.Op)
+	case b.Graph && o.Launch == "persistent":
+		return errors.New("a graph of a persistent kernel: it is launched once: leave out --cudagraph or --launch persistent")
+	case b.Graph && o.Variant == "ce" && !l.recordedWords:
+		return fmt.Errorf("ce: this device cannot record the words that ranks wait for as a graph: use --launch stream: %w", gpu.ErrUnsupported)
+	case b.Op == transport.OpPingPong && o.Launch == "persistent" && o.Variant == "stable":
+		return errors.New("pingpong of a persistent stable kernel: its blocks that answer do not know those that receive: use --launch stream, or --variant ws")
+	case o.Launch == "persistent" && lineRoom(o.Variant) > 0 && b.Size > o.largestResident(l):
+		return fmt.Errorf("%s: a persistent kernel carries messages of at most %d bytes in so many CTAs, not %d: use more --ctas, or --variant put",
+			o.Variant, o.largestResident(l), b.Size)
+	case len(o.candidates(shapeOf(b), l)) == 0:
+		return fmt.Errorf("a window of %d messages of %d bytes is more than the %d commands that a queue can hold until all ranks are ready: use --launch graph, --launch persistent or --timing host",
+			b.Window, b.Size, mostHeld)
 	}
 	return nil
 }
@@ -163,15 +176,11 @@ func (ep *endpoint) count(b transport.Batch, p plan) {
 
 // choose finds the plan for the batch.
 func (ep *endpoint) choose(b transport.Batch) (plan, error) {
-	s := shape{op: b.Op, size: b.Size, window: b.Window, graph: b.Graph, aligned: b.Offset%16 == 0 && b.Size%16 == 0}
+	s := shapeOf(b)
 	if p, ok := ep.chosen[s]; ok {
 		return p, nil
 	}
 	plans := ep.o.candidates(s, ep.limits)
-	if len(plans) == 0 {
-		return plan{}, fmt.Errorf("a window of %d messages of %d bytes is more than the %d commands that a queue can hold until all ranks are ready: use --launch graph, --launch persistent or --timing host: %w",
-			b.Window, b.Size, mostHeld, abi.ErrInvalid)
-	}
 	best := 0
 	if len(plans) > 1 {
 		times, err := ep.try(b, plans, trialWindows(s))

@@ -115,6 +115,38 @@ func (t *sendrecv) Probe(devices []gpu.Info) error {
 	return nil
 }
 
+// Accepts refuses what the devices cannot run, as far as they are known before they are opened.
+func (t *sendrecv) Accepts(devices []gpu.Info, b transport.Batch) error {
+	if err := t.Probe(devices); err != nil {
+		return err
+	}
+	l := beforehand(devices)
+	if t.o.Copy == "bulk" && l.cpu {
+		return unsupported("--copy bulk: CPU memory has no bulk copies: use ldst")
+	}
+	if err := t.o.fits(l); err != nil {
+		return fmt.Errorf("sendrecv: %w", err)
+	}
+	if err := t.o.accepts(b, l); err != nil {
+		return fmt.Errorf("sendrecv: %w", err)
+	}
+	return nil
+}
+
+// beforehand are the limits that devices show before they are opened. What they do not show counts as there.
+func beforehand(devices []gpu.Info) limits {
+	l := limits{ctas: maxCTAs, ll128: true, wsBulk: true, putBulk: true, recordedWords: true}
+	for _, d := range devices {
+		if d.CTAs > 0 {
+			l.ctas = min(l.ctas, d.CTAs)
+		}
+		if d.Kind == hostKind {
+			l.cpu, l.wsBulk, l.putBulk = true, false, false
+		}
+	}
+	return l
+}
+
 // unsupported makes an error of this package that wraps gpu.ErrUnsupported.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("sendrecv: "+format+": %w", append(args, gpu.ErrUnsupported)...)
