@@ -69,7 +69,7 @@ var floors = []floor{
 // cgoPackages may hold C; every other package is pure Go.
 var cgoPackages = []string{
 	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/best",
-	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", "internal/gpu/host/queuetest", "internal/transport/sendrecv/protocoltest", // for tests
+	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", "internal/gpu/host/queuetest", "internal/transport/loop/looptest", "internal/transport/sendrecv/protocoltest", // for tests
 	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
 	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
 	"internal/transport/rdma", "internal/transport/rdma/verbs",

@@ -59,7 +59,7 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 		if j.Progress != nil {
 			j.Progress(i, len(j.Plan.Cells), c)
 		}
-		m := newMeasurement(j, c, health, counted)
+		m := newMeasurement(j, c, uint64(i), health, counted)
 		err := m.run(ctx)
 		if err != nil {
 			return doc, err
@@ -91,6 +91,7 @@ func (j Job) finish(ctx context.Context, doc *record.Document, health []*gpu.Hea
 type measurement struct {
 	job           Job
 	c             Cell
+	number        uint64 // of the cell in the run
 	policy        *policy
 	health        []*gpu.Health // by rank, the latest reading; shared by all cells of the run
 	first         []int64       // by arm: duration of the very first iteration, ns
@@ -108,10 +109,10 @@ type measurement struct {
 	firstBlockEnd time.Time
 }
 
-func newMeasurement(j Job, c Cell, health []*gpu.Health, counted []map[string]uint64) *measurement {
+func newMeasurement(j Job, c Cell, number uint64, health []*gpu.Health, counted []map[string]uint64) *measurement {
 	n := len(j.Plan.Arms)
 	m := &measurement{
-		job: j, c: c, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
+		job: j, c: c, number: number, policy: newPolicy(c, n), health: health, first: make([]int64, n), next: make([]uint64, n),
 		counted: counted, endpoint: make([]map[string]uint64, n), engine: make([]string, n), conns: make([]connections, n),
 	}
 	for arm := range m.conns {
@@ -177,7 +178,7 @@ func (m *measurement) warmUp(ctx context.Context, arm int) error {
 }
 
 func (m *measurement) batch(ctx context.Context, arm int, b transport.Batch) (worker.Outcome, time.Duration, error) {
-	b.First = m.next[arm]
+	b.First, b.Cell = m.next[arm], m.number
 	begin := time.Now()
 	out, err := m.job.Team.Run(ctx, arm, m.job.Ranks[arm], b)
 	if err != nil {

@@ -79,6 +79,9 @@ type Endpoint interface {
 	Close() error
 }
 
+// Faults is the counter of how often a fault that was asked for struck.
+const Faults = "faults"
+
 // Levels are the counters that tell how much there is now, not how often something happened.
 var Levels = []string{
 	"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride", "train",
@@ -137,6 +140,7 @@ type Batch struct {
 	Iters  int    `json:"iters"`  // samples, at least 1; one per window in stream and bidir
 	First  uint64 `json:"first"`  // number of the first iteration; iterations of a cell never repeat a number
 	Seed   uint64 `json:"seed"`
+	Cell   uint64 `json:"cell"` // its number in the run: payloads of two cells differ, and so do those of two operations
 	Check  Check  `json:"check"`
 	Graph  bool   `json:"graph"` // start each window's copies as one recorded unit
 	// Barrier is the number, counted from 1, of the barrier from which all ranks start together; 0: there is none.

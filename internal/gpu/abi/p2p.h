@@ -313,8 +313,9 @@ static inline void p2p_at(const struct p2p_ctx *c, int phase, uint64_t size, uin
 
 /*
  * The payload of a message is a pure function of its key and the byte's offset in the message: byte o is byte o%4
- * (little endian) of p2p_payload_word(key, o/4). The key mixes seed, size, iteration and sending rank, so that two
- * messages of a run never look alike. The device code computes the same function.
+ * (little endian) of p2p_payload_word(key, o/4). The key mixes seed, size, iteration and sending rank, and the seed of
+ * a batch has its operation and cell in it, so that two messages of a run never look alike. The device code computes
+ * the same function.
  */
 static inline uint64_t p2p_mix64(uint64_t x) { /* the finaliser of SplitMix64 (Steele, Lea, Flood 2014) */
 	x ^= x >> 30;

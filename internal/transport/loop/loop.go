@@ -4,7 +4,7 @@ package loop
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x3df48dc0
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xe3ded4e5
 #include "loop.h"
 */
 import "C"
@@ -66,13 +66,20 @@ func Prepare(b transport.Batch, region uint64, records bool, samples []int64) (*
 	}
 	l := &Call{b: b, c: C.struct_p2p_batch{
 		size: C.uint64_t(b.Size), offset: C.uint64_t(b.Offset), stride: C.uint64_t(b.Stride()),
-		first: C.uint64_t(b.First), seed: C.uint64_t(b.Seed), barrier: C.uint64_t(b.Barrier), op: op, check: check,
+		first: C.uint64_t(b.First), seed: payloadSeed(b, op), barrier: C.uint64_t(b.Barrier), op: op, check: check,
 		window: C.uint32_t(b.Window), warmup: C.uint32_t(b.Warmup), iters: C.uint32_t(b.Iters),
 	}}
 	if b.Graph {
 		l.c.graph = 1
 	}
 	return l, nil
+}
+
+// payloadSeed is the seed of the batch's payloads. Operation and cell are mixed into it here, so that what another cell
+// left in a buffer never passes for a message of this one, whatever its size and numbers.
+func payloadSeed(b transport.Batch, op C.uint32_t) C.uint64_t {
+	const operations = 4
+	return C.uint64_t(b.Seed) + C.p2p_mix64(C.uint64_t(b.Cell)*operations+C.uint64_t(op))
 }
 
 // Batch is the struct p2p_batch, Result the struct p2p_result, Error the struct p2p_error of the call.
@@ -99,6 +106,11 @@ func (l *Call) Outcome(path string) (transport.Result, error) {
 	}
 	if err := abi.ErrorAt(l.Error()); err != nil {
 		return res, fmt.Errorf("%s: %s, size %d: %w", path, l.b.Op, l.b.Size, err)
+	}
+	if l.r.backwards != 0 {
+		return res, fmt.Errorf("%s: %s, size %d: the clock went backwards during a message: its samples are worthless: "+
+			"make the kernel keep its time by another clock (clocksource=hpet at boot), which this program then uses: %w",
+			path, l.b.Op, l.b.Size, abi.ErrDevice)
 	}
 	return res, nil
 }

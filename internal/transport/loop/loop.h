@@ -19,10 +19,11 @@ struct p2p_batch {
 };
 
 struct p2p_result {
-	int64_t entered;  /* CLOCK_MONOTONIC_RAW ns at which this rank left the barrier */
-	int64_t first_ns; /* duration of the first iteration */
-	uint64_t checked; /* bytes compared */
-	uint32_t samples; /* filled */
+	int64_t entered;    /* CLOCK_MONOTONIC_RAW ns at which this rank left the barrier */
+	int64_t first_ns;   /* duration of the first iteration */
+	uint64_t checked;   /* bytes compared */
+	uint32_t samples;   /* filled */
+	uint32_t backwards; /* 1: the clock showed an earlier time after a message than before it */
 	/* Where a check failed (P2P_ERR_CORRUPT). */
 	uint32_t slot;
 	uint64_t iter;
@@ -198,9 +199,18 @@ static inline void p2p_loop_take_ns(const struct p2p_loop *l, uint32_t i, int64_
 		l->samples[l->r->samples++] = ns;
 }
 
+/* ns from t0 to t1 ticks. A clock that goes backwards spoils the batch. */
+static inline int64_t p2p_loop_lasted(const struct p2p_loop *l, uint64_t t0, uint64_t t1) {
+	if (t1 < t0) {
+		l->r->backwards = 1;
+		return 0;
+	}
+	return (int64_t)p2p_ticks_to_ns(l->ctx->clock, t1 - t0);
+}
+
 /* The same, from t0 to t1 ticks. */
 static inline void p2p_loop_take(const struct p2p_loop *l, uint32_t i, uint64_t t0, uint64_t t1) {
-	p2p_loop_take_ns(l, i, (int64_t)p2p_ticks_to_ns(l->ctx->clock, t1 - t0));
+	p2p_loop_take_ns(l, i, p2p_loop_lasted(l, t0, t1));
 }
 
 /* ---- timing by the device ------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
+	"github.com/p2pbench/p2pbench/internal/transport/loop/looptest"
 )
 
 // A batch that would write beyond its buffers, or that makes no sense, never reaches C.
@@ -58,5 +59,32 @@ func TestPrepare(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A clock that shows an earlier time after a message than before it is an error, and no sample of 2^64 ns.
+func TestClockThatGoesBackwards(t *testing.T) {
+	b := transport.Batch{Op: transport.OpLatency, Size: 8, Window: 1, Iters: 2, Check: transport.CheckOff}
+	for _, c := range []struct {
+		times []uint64
+		good  bool
+	}{
+		{[]uint64{1000, 1200, 1300, 1300}, true},
+		{[]uint64{1000, 1200, 1300, 1299}, false},
+		{[]uint64{1000, 10, 1300, 1400}, false},
+	} {
+		samples := make([]int64, b.Iters)
+		call, err := loop.Prepare(b, 512, false, samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looptest.Take(call, samples, c.times...)
+		_, err = call.Outcome("ipc")
+		if c.good && (err != nil || samples[0] != 200 || samples[1] != 0) {
+			t.Errorf("%v: %v, %v", c.times, samples, err)
+		}
+		if !c.good && (!errors.Is(err, abi.ErrDevice) || !strings.Contains(err.Error(), "the clock went backwards")) {
+			t.Errorf("%v: %v, samples %v; want an error that says so", c.times, err, samples)
+		}
 	}
 }
