@@ -9,6 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 )
 
@@ -123,6 +124,10 @@ func (f *ipcFlags) shapeSpec(s *sweep.Spec) error {
 		return usagef("--cudagraph %d: want 0 (off) or 1 (one graph per window)", f.graph)
 	case f.graph == 1 && s.Devices[0].Kind == host.Kind:
 		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
+	}
+	inFlight := slices.Contains(s.Ops, transport.OpStream) || slices.Contains(s.Ops, transport.OpBidir)
+	if f.inject == ipc.FaultEvictInFlight && !inFlight {
+		return usagef("--inject %s: one message at a time is on its way, and its handle is the latest: use --op stream or bidir", f.inject)
 	}
 	s.Graph = f.graph == 1
 	return nil

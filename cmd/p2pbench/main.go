@@ -31,7 +31,7 @@ import (
 const (
 	exitOK        = 0
 	exitUsage     = 2 // bad flags, or something this machine cannot do
-	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted
+	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted; a fault that never struck
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
 	exitOutput    = 74  // the result could not be written; sysexits.h calls it EX_IOERR
@@ -130,7 +130,7 @@ func exitCode(err error, sig os.Signal) int {
 		return exitInterrupt
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
-	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errUnproven):
+	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errUnproven), errors.Is(err, errNoStrike):
 		return exitInvalid
 	case errors.Is(err, worker.ErrCorrupt):
 		return exitCorrupt

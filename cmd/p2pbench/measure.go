@@ -17,6 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
 // measure carries out a path command: plan, launch, run, render. What was measured before an error is rendered all
@@ -41,7 +42,7 @@ func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error 
 	}
 	doc, runErr := a.carryOut(ctx, c, p, t, ranks)
 	if runErr == nil {
-		runErr = sweep.Invalid(doc)
+		runErr = errors.Join(sweep.Invalid(doc), c.struck(doc))
 	}
 	return errors.Join(runErr, a.publish(c, out, a.complete(doc, c, t, runErr, len(p.Cells))))
 }
@@ -61,6 +62,28 @@ func (a *app) publish(c *common, out *output, doc record.Document) error {
 		return err
 	}
 	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide}))
+}
+
+// errNoStrike says that a run ended well because a fault that was asked for never struck: it proves nothing.
+var errNoStrike = errors.New("the fault never struck")
+
+// struck returns errNoStrike if a fault was asked for and did nothing.
+func (c *common) struck(doc record.Document) error {
+	if c.inject == "" {
+		return nil
+	}
+	var n uint64
+	for _, cell := range doc.Cells {
+		n += cell.Counters[transport.Faults]
+		for _, v := range cell.Vs {
+			n += v.Counters[transport.Faults]
+		}
+	}
+	if n > 0 {
+		return nil
+	}
+	return fmt.Errorf("--inject %s: %w: no message of this run was one that it befalls: use another number or offset, more iterations, or buffers and a window in which it can",
+		c.inject, errNoStrike)
 }
 
 // plan makes the flags a plan, and refuses what cannot be carried out, as far as that is known before anything is started.

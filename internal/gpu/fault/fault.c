@@ -2,9 +2,16 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* Payloads that were written lately, to know what stands at an address. */
 #define REMEMBERED 256
+
+/* Copies that wait to be waited for; one more than these waits for none. */
+#define LATE 8192
+
+/* How often a copy that is late is looked for in vain. */
+#define LOOKS 3
 
 /* How long a process that is about to die waits for its last copy. */
 #define LAST_WAIT_NS 10000000000u
@@ -14,7 +21,15 @@ struct fault {
 	struct p2p_engine *inner;
 	int what;
 	const struct p2p_ctx *ctx; /* of the last fill */
-	uint64_t at, offset, copies, fills;
+	uint64_t at, offset, copies, fills, struck;
+	/* FAULT_LATE: copies that were asked for and did not begin, and up to where each mark wants them done. */
+	struct {
+		uint8_t *dst;
+		const uint8_t *src;
+		size_t n;
+	} late[LATE];
+	uint64_t asked, begun, marked[P2P_MARKS];
+	uint32_t looks;
 	struct {
 		uint8_t *p;
 		size_t n;
@@ -35,9 +50,34 @@ static int fault_bind(void *self, struct p2p_error *e) {
 	return f->inner->bind(f->inner->self, e);
 }
 
+/* Begins what is late, before number `limit`, and lets whoever was told too early go on before. */
+static int catch_up(struct fault *f, uint64_t limit, struct p2p_error *e) {
+	const struct timespec pause = {0, 1000000};
+	if (f->begun < limit)
+		nanosleep(&pause, NULL);
+	for (; f->begun < limit; f->begun++) {
+		const uint64_t k = f->begun % LATE;
+		int rc = f->inner->copy(f->inner->self, f->late[k].dst, f->late[k].src, f->late[k].n, e);
+		if (rc)
+			return rc;
+	}
+	return P2P_OK;
+}
+
+static int ask_late(struct fault *f, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	int rc = f->asked - f->begun == LATE ? catch_up(f, f->begun + 1, e) : P2P_OK;
+	f->late[f->asked % LATE].dst = dst;
+	f->late[f->asked % LATE].src = src;
+	f->late[f->asked % LATE].n = n;
+	f->asked++;
+	f->struck++;
+	return rc;
+}
+
 static int fault_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct fault *f = self;
-	return f->inner->wait(f->inner->self, c, e);
+	int rc = catch_up(f, f->asked, e);
+	return rc ? rc : f->inner->wait(f->inner->self, c, e);
 }
 
 static int fault_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
@@ -48,6 +88,10 @@ static int fault_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, ui
 	f->fill[f->fills % REMEMBERED].n = n;
 	f->fill[f->fills % REMEMBERED].key = key;
 	f->fills++;
+	if (f->what == FAULT_STALE && f->fills > f->at) {
+		f->struck++;
+		return P2P_OK;
+	}
 	return f->inner->fill(f->inner->self, c, p, n, key, step, e);
 }
 
@@ -59,11 +103,22 @@ static int fault_check(void *self, const struct p2p_ctx *c, const void *p, size_
 
 static int fault_mark(void *self, uint32_t i, struct p2p_error *e) {
 	struct fault *f = self;
+	if (f->what == FAULT_LATE) {
+		f->marked[i % P2P_MARKS] = f->asked;
+		return P2P_OK;
+	}
 	return f->inner->mark(f->inner->self, i, e);
 }
 
 static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
 	struct fault *f = self;
+	if (f->what == FAULT_LATE) {
+		*yes = f->begun >= f->marked[i % P2P_MARKS];
+		if (*yes || ++f->looks % LOOKS)
+			return P2P_OK;
+		int rc = catch_up(f, f->marked[i % P2P_MARKS], e);
+		return rc || !f->ctx ? rc : f->inner->wait(f->inner->self, f->ctx, e);
+	}
 	return f->inner->reached(f->inner->self, i, yes, e);
 }
 
@@ -71,6 +126,7 @@ static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) 
 static int flip(struct fault *f, uint64_t i, struct p2p_error *e) {
 	uint64_t key = f->fill[(i - 1) % REMEMBERED].key, other = key + 1;
 	uint8_t *p = f->fill[(i - 1) % REMEMBERED].p;
+	f->struck++;
 	while (p2p_payload_byte(other, 0) == p2p_payload_byte(key, f->offset))
 		other++;
 	return f->inner->fill(f->inner->self, f->ctx, p + f->offset, 1, other, 0, e);
@@ -93,7 +149,7 @@ static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *
 	struct fault *f = self;
 	uint64_t i = filled(f, src);
 	(void)n;
-	if (i == 0 || f->copies++ != f->at)
+	if (f->what > FAULT_KILL || i == 0 || f->copies++ != f->at)
 		return P2P_OK;
 	if (f->what == FAULT_KILL)
 		raise(SIGKILL);
@@ -106,6 +162,12 @@ static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *
  */
 static int fault_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;
+	if (f->what == FAULT_LATE)
+		return ask_late(f, dst, src, n, e);
+	if (f->what == FAULT_DROP && filled(f, src) && f->copies++ == f->at) {
+		f->struck++;
+		return P2P_OK;
+	}
 	if (f->what == FAULT_KILL && f->copies == f->at && filled(f, src))
 		return die(f, dst, src, n / 2, e);
 	int rc = fault_leave(self, src, n, e);
@@ -122,7 +184,7 @@ struct p2p_engine *p2p_fault_new(struct p2p_engine *inner, int what, uint64_t at
 	f->offset = offset;
 	f->engine = (struct p2p_engine){
 		.abi = P2P_ABI,
-		.async = inner->async,
+		.async = inner->async || what == FAULT_LATE,
 		.self = f,
 		.bind = fault_bind,
 		.copy = fault_copy,
@@ -131,10 +193,12 @@ struct p2p_engine *p2p_fault_new(struct p2p_engine *inner, int what, uint64_t at
 		.check = fault_check,
 		.stream = inner->stream,
 		.leave = fault_leave,
-		.mark = inner->mark ? fault_mark : NULL,
-		.reached = inner->reached ? fault_reached : NULL,
+		.mark = inner->mark || what == FAULT_LATE ? fault_mark : NULL,
+		.reached = inner->reached || what == FAULT_LATE ? fault_reached : NULL,
 	};
 	return &f->engine;
 }
+
+uint64_t p2p_fault_struck(const struct p2p_engine *g) { return ((const struct fault *)g->self)->struck; }
 
 void p2p_fault_free(struct p2p_engine *g) { free(g->self); }

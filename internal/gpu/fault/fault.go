@@ -1,6 +1,7 @@
 // Package fault is a device that misbehaves on request, so that tests, and users who doubt, can see that a run
 // notices: `--inject flip=COPY:OFFSET` changes one byte of one message in flight, `--inject kill=COPY` ends the
-// process in the middle of one.
+// process in the middle of one, `drop=COPY` copies nothing, `stale=FILL` writes no payload from then on, and `late` is no
+// fault: it completes copies as late as a device may.
 package fault
 
 /*
@@ -28,6 +29,11 @@ type What int
 const (
 	Flip What = C.FAULT_FLIP // the byte at Offset of the message is another one
 	Kill What = C.FAULT_KILL // the process dies by SIGKILL with half of the message copied
+	Drop What = C.FAULT_DROP // the message is not copied, and nobody says so
+	// Stale leaves what a buffer holds: from fill number Copy on no payload is written, nor what shall be no message.
+	Stale What = C.FAULT_STALE
+	// Late is a sound device, whose bytes move when a copy is waited for and not before.
+	Late What = C.FAULT_LATE
 )
 
 // Fault befalls the message that an engine copies as its number Copy, counted from 0 and from the opening of the
@@ -38,20 +44,23 @@ type Fault struct {
 	Offset uint64 // of Flip
 }
 
-// Parse reads "flip=COPY:OFFSET" or "kill=COPY".
+// Parse reads flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL or late.
 func Parse(s string) (Fault, error) {
-	name, spec, _ := strings.Cut(s, "=")
+	name, spec, given := strings.Cut(s, "=")
 	at, off, two := strings.Cut(spec, ":")
-	f := Fault{What: Flip}
-	if name == "kill" {
-		f.What, off = Kill, "0"
-	}
+	what, known := map[string]What{"flip": Flip, "kill": Kill, "drop": Drop, "stale": Stale, "late": Late}[name]
+	f := Fault{What: what}
 	n, nerr := strconv.ParseUint(at, 10, 64)
-	o, oerr := strconv.ParseUint(off, 10, 64)
-	if name != "flip" && name != "kill" || two != (f.What == Flip) || nerr != nil || oerr != nil {
-		return Fault{}, fmt.Errorf("--inject %q: want flip=COPY:OFFSET or kill=COPY, with numbers from 0", s)
+	var oerr error
+	if f.Copy = n; two {
+		f.Offset, oerr = strconv.ParseUint(off, 10, 64)
 	}
-	f.Copy, f.Offset = n, o
+	switch {
+	case known && what == Late && !given:
+		return f, nil
+	case !known || what == Late || nerr != nil || two != (what == Flip) || oerr != nil:
+		return Fault{}, fmt.Errorf("--inject %q: want flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL, with numbers from 0, or late", s)
+	}
 	return f, nil
 }
 
@@ -61,7 +70,16 @@ func Wrap(d gpu.Device, f Fault) gpu.Device { return &device{Device: d, fault: f
 
 type device struct {
 	gpu.Device
-	fault Fault
+	fault   Fault
+	engines []*engine
+}
+
+// Struck is how often the fault struck, on all engines.
+func (d *device) Struck() (n uint64) {
+	for _, e := range d.engines {
+		n += e.struck()
+	}
+	return n
 }
 
 func (d *device) Engine(name string) (gpu.Engine, error) {
@@ -74,7 +92,9 @@ func (d *device) Engine(name string) (gpu.Engine, error) {
 	if c == nil {
 		return nil, errors.Join(errors.New("fault: out of memory"), inner.Close())
 	}
-	return &engine{Engine: inner, c: c}, nil
+	e := &engine{Engine: inner, c: c}
+	d.engines = append(d.engines, e)
+	return e, nil
 }
 
 // Queue is the device's own: faults befall a message when the engine that wrote it sees it leave.
@@ -96,13 +116,22 @@ func (d *device) Kernels() ([]gpu.Kernel, error) {
 
 type engine struct {
 	gpu.Engine
-	c *C.struct_p2p_engine
+	c    *C.struct_p2p_engine
+	last uint64 // strikes until it was closed
+}
+
+func (e *engine) struck() uint64 {
+	if e.c == nil {
+		return e.last
+	}
+	return uint64(C.p2p_fault_struck(e.c))
 }
 
 func (e *engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(e.c)) }
 
 func (e *engine) Close() error {
 	if e.c != nil {
+		e.last = e.struck()
 		C.p2p_fault_free(e.c)
 		e.c = nil
 	}

@@ -27,6 +27,9 @@ func TestParse(t *testing.T) {
 		"flip=3:4096":                 {What: fault.Flip, Copy: 3, Offset: 4096},
 		"flip=18446744073709551615:1": {What: fault.Flip, Copy: 1<<64 - 1, Offset: 1},
 		"kill=0":                      {What: fault.Kill},
+		"drop=3":                      {What: fault.Drop, Copy: 3},
+		"stale=1":                     {What: fault.Stale, Copy: 1},
+		"late":                        {What: fault.Late},
 		"kill=18446744073709551615":   {What: fault.Kill, Copy: 1<<64 - 1},
 	} {
 		if got, err := fault.Parse(s); err != nil || got != want {
@@ -37,9 +40,10 @@ func TestParse(t *testing.T) {
 		"", "flip", "flip=", "flip=1", "flip=:", "flip=1:", "flip=:1", "flip=-1:0", "flip=1:-1", "flip=1:2:3", "flip=a:b",
 		"flop=1:2", "flip=1.5:0", "Flip=1:2", " flip=1:2", "flip=18446744073709551616:0",
 		"kill", "kill=", "kill=:", "kill=1:", "kill=1:2", "kill=-1", "kill=+1", "kill=a", "Kill=1", "kill 1", "=1",
+		"drop", "drop=1:2", "stale=", "stale=a", "late=", "late=1", "late:1",
 	} {
 		got, err := fault.Parse(s)
-		if err == nil || !strings.Contains(err.Error(), "want flip=COPY:OFFSET or kill=COPY") {
+		if err == nil || !strings.Contains(err.Error(), "want flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL") {
 			t.Errorf("%q: %+v, %v; want a refusal that shows both forms", s, got, err)
 		}
 	}

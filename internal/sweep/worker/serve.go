@@ -192,6 +192,12 @@ func (w *server) run(r runRequest) error {
 		return err
 	}
 	rep := ranReply{Result: res, Samples: samples[:res.Samples], Counters: w.endpoints[r.Arm].Counters()}
+	if faulty, ok := w.device.(interface{ Struck() uint64 }); ok {
+		if rep.Counters == nil {
+			rep.Counters = map[string]uint64{}
+		}
+		rep.Counters[transport.Faults] += faulty.Struck()
+	}
 	if rep.Health, err = w.health(); err != nil {
 		return fmt.Errorf("read the device's health: %w", err)
 	}

@@ -66,6 +66,8 @@ static int insert(struct run *x, const struct p2p_range *r, int *out) {
 		if ((i = p2p_lru_victim(c)) < 0) /* all are in use */
 			return P2P_OK;
 		x->end->count.evictions++;
+		for (uint32_t k = 0; k < x->s->held_len; k++)
+			x->end->count.struck += x->s->held[k] == i; /* none is held but by a fault */
 		if ((rc = evict(x, i)))
 			return rc;
 	}
@@ -83,6 +85,7 @@ static int look_up(struct run *x, const struct p2p_range *r, int *out, uint32_t 
 	struct p2p_lru *c = x->s->lru;
 	int i = p2p_lru_find(c, (uint64_t)(uintptr_t)r->base);
 	if (i >= 0 && (c->id[i] == r->id || x->end->cfg.fault == IPC_NO_VALIDATION)) {
+		x->end->count.struck += c->id[i] != r->id;
 		x->end->count.hits++;
 		p2p_lru_touch(c, i);
 		*out = i;
@@ -97,14 +100,13 @@ static int look_up(struct run *x, const struct p2p_range *r, int *out, uint32_t 
 }
 
 static void hold(struct run *x, int i) {
-	if (x->end->cfg.fault == IPC_EVICT_IN_FLIGHT)
-		return;
-	p2p_lru_hold(x->s->lru, i);
+	if (x->end->cfg.fault != IPC_EVICT_IN_FLIGHT)
+		p2p_lru_hold(x->s->lru, i);
 	x->s->held[x->s->held_len++] = i;
 }
 
 static int settle(struct run *x) {
-	for (uint32_t k = 0; k < x->s->held_len; k++)
+	for (uint32_t k = 0; k < x->s->held_len && x->end->cfg.fault != IPC_EVICT_IN_FLIGHT; k++)
 		p2p_lru_drop(x->s->lru, x->s->held[k]);
 	x->s->held_len = 0;
 	return P2P_OK;

@@ -78,6 +78,7 @@ struct ipc_counts {
 	uint64_t moved; /* realloc: new allocations that did not come where they were wanted */
 	uint64_t path[IPC_PATHS];
 	uint64_t bounced;      /* get: messages through CPU memory */
+	uint64_t struck;       /* times that the fault which was asked for did something */
 	uint64_t mapped_bytes; /* of the peer, now */
 };
 

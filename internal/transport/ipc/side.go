@@ -226,6 +226,9 @@ func (s *side) counters() map[string]uint64 {
 		"path_get":       uint64(n.path[C.IPC_GET]),
 		"control_msgs":   uint64(n.control_msgs),
 	}
+	if s.o.Fault != "" {
+		out[transport.Faults] = uint64(n.struck)
+	}
 	if free := uint64(C.p2p_ipc_unused(s.end)); free > 0 {
 		out["device_free_bytes"] = free
 	}

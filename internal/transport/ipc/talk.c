@@ -40,12 +40,14 @@ int ipc_send_fd(struct run *x, int fd) {
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	struct p2p_wait w = {0};
-	if (x->end->cfg.fault == IPC_STUTTER && ++x->s->sent_fds % 7 == 0)
+	if (x->end->cfg.fault == IPC_STUTTER && ++x->s->sent_fds % 7 == 0) {
+		x->end->count.struck++;
 		for (int i = 0; i < 100; i++) {
 			int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
 			if (rc)
 				return rc;
 		}
+	}
 	while (sendmsg(x->end->socket, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
 		int rc;
 		if (errno != EAGAIN && errno != ETOOMANYREFS && errno != EINTR) {
@@ -228,6 +230,7 @@ int ipc_confirm(struct run *x) {
 	if (end->cfg.rank == 1) {
 		end->channel = !mute;
 		end->unconfirmed = (uint32_t)mute;
+		end->count.struck += (uint32_t)mute;
 		if (!mute)
 			atomic_store_explicit(&end->link->opener_ready, 1, memory_order_release);
 		return P2P_OK;
