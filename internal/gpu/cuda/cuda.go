@@ -19,7 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xe3ded4e5
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x43af0714
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
 #include "libcuda.h"

@@ -318,7 +318,7 @@ static int drain(struct queue *q, struct p2p_error *e) {
 	uint64_t begun = p2p_raw_ns();
 	int native;
 	while ((native = cuStreamQuery(q->stream)) == CUDA_NOT_READY) {
-		sched_yield();
+		p2p_yield();
 		if (p2p_raw_ns() - begun > CLOSE_TIMEOUT_NS)
 			return p2p_fail(e, P2P_ERR_TIMEOUT, 0,
 					"the queue has work that does not end: it is left to the end of the process, "

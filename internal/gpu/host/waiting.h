@@ -23,7 +23,7 @@ static inline void host_pause(uint32_t looks) {
 	if (looks < HOST_SPINS)
 		p2p_relax();
 	else if (looks < HOST_SPINS + HOST_YIELDS)
-		sched_yield();
+		p2p_yield();
 	else
 		nanosleep(&nap, NULL);
 }

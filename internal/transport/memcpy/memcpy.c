@@ -46,7 +46,7 @@ static void *copy_back(void *arg) {
 			if (atomic_load_explicit(&x->stop, memory_order_relaxed))
 				return NULL;
 			if (x->l.ctx->yield)
-				sched_yield();
+				p2p_yield();
 		}
 		p2p_loop_post(&l, w->engine, w->inbox, w->source);
 		atomic_store_explicit(&x->done, n, memory_order_release);

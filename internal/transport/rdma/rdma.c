@@ -296,7 +296,7 @@ static int idle(struct run *x, struct p2p_wait *w, int what, uint64_t want, uint
 		return p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "the device is in trouble");
 	nap(x);
 	if (x->w->yields && w->steps % x->w->yields == x->w->yields - 1)
-		sched_yield();
+		p2p_yield();
 	return p2p_wait_step(x->l.ctx, w, what, want, have, x->l.e);
 }
 

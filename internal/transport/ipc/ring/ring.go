@@ -5,7 +5,7 @@ package ring
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xe3ded4e5
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x43af0714
 #include "ring.h"
 
 static uint64_t put_some(struct p2p_ring_writer *w, const struct p2p_message *m, uint64_t n) {

@@ -3,7 +3,7 @@ package looptest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xcf884ae6
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x9bf70d31
 #include "transport/loop/loop.h"
 
 static void take(const struct p2p_batch *b, struct p2p_result *r, int64_t *samples, const uint64_t *t) {
