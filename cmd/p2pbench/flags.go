@@ -147,7 +147,7 @@ func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	f.StringVar(&c.pin, "pin", "auto", "auto: pin each rank near its device before it allocates; off")
 	f.StringVar(&c.launcher, "launcher", "", "`command` to put before each worker's, such as an emulator or a profiler")
 	f.StringVar(&c.preset, "preset", "", "repeat a pull request's `run`: "+strings.Join(claim.PresetNames(t.path), ", "))
-	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy")
+	f.StringVar(&c.inject, "inject", "", "fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY leaves a copy out, stale=FILL writes no payload from then on, late completes copies as late as a device may")
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "nothing on stderr but errors")
 	for _, name := range c.hidden() {
 		_ = f.MarkHidden(name) // exists: registered above
