@@ -43,7 +43,7 @@ func TestNothingToSee(t *testing.T) {
 		ranks := gather(t, 2, o, 4096, nil)
 		for _, r := range ranks {
 			r.one(t, batch(transport.OpLatency, 0, 1))
-			says(t, r.err, "messages of 0 bytes", "use --notify write-imm")
+			says(t, r.err, "a message of 0 bytes", "use --notify write-imm")
 			if !errors.Is(r.err, abi.ErrInvalid) {
 				t.Error(r.err)
 			}
