@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -102,3 +103,24 @@ func (d Document) WithoutSamples() Document {
 
 // Write writes the document as JSON, in the layout of [record.Write].
 func Write(w io.Writer, d Document) error { return record.Encode(w, d) }
+
+// Read reads what [Write] wrote, and refuses in one line what [record.Read] would refuse of a run: what is no document
+// of this schema, and cells that no run could have produced.
+func Read(r io.Reader) (Document, error) {
+	data, err := record.Load(r)
+	if err != nil {
+		return Document{}, err
+	}
+	var d Document
+	if err := record.Decode(data, Schema, &d); err != nil {
+		return Document{}, err
+	}
+	for i, c := range d.Claims {
+		for j, o := range c.Tests {
+			if err := record.CheckCells(o.Cells); err != nil {
+				return Document{}, fmt.Errorf("record: read: claims[%d].tests[%d]: %w", i, j, err)
+			}
+		}
+	}
+	return d, nil
+}

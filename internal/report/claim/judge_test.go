@@ -22,11 +22,14 @@ func around(n int, median, spread int64) []int64 {
 // cellOf is a pingpong cell of two arms.
 func cellOf(size uint64, a, b []int64) record.Cell {
 	c := record.Cell{
-		Op: "pingpong", Size: size, N: len(a), Lat: record.Summarise(a), SamplesNS: a, Verified: ptr(true),
+		Transport: "ipc", Op: "pingpong", Size: size, Ranks: 2, Window: 1, Iters: len(a), N: len(a), Lat: record.Summarise(a), SamplesNS: a, Verified: ptr(true),
 		Knobs: map[string]string{"check": "full"}, Counters: map[string]uint64{},
 	}
+	c.BWPerDir, c.BWSum, c.MsgRate = record.Rates(size, 1, 1, c.Lat.P50)
 	if b != nil {
 		c.Vs = []record.Vs{{Name: "b", N: len(b), Lat: record.Summarise(b), SamplesNS: b, Counters: map[string]uint64{}}}
+		c.Vs[0].BWPerDir, _, _ = record.Rates(size, 1, 1, c.Vs[0].Lat.P50)
+		c.Vs[0].Ratio = ptr(c.Vs[0].Lat.P50 / c.Lat.P50)
 	}
 	return c
 }

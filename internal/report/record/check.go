@@ -14,19 +14,33 @@ func (d Document) check() error {
 	if d.Exit < 0 || d.Exit > 255 {
 		return fmt.Errorf("exit: %d is no exit code", d.Exit)
 	}
+	if err := CheckCells(d.Cells); err != nil {
+		return err
+	}
 	for i, c := range d.Cells {
-		if c.Op == "" || c.Transport == "" {
-			return fmt.Errorf("cells[%d]: op and transport must be named", i)
-		}
-		err := c.check()
-		if err == nil {
-			err = c.checkExit(d.Exit)
-		}
-		if err != nil {
-			return fmt.Errorf("cells[%d] (%q %q, size %d): %w", i, c.Transport, c.Op, c.Size, err)
+		if err := c.checkExit(d.Exit); err != nil {
+			return c.at(i, err)
 		}
 	}
 	return nil
+}
+
+// CheckCells reports the first thing in the cells that no run could have produced.
+func CheckCells(cells []Cell) error {
+	for i, c := range cells {
+		if c.Op == "" || c.Transport == "" {
+			return fmt.Errorf("cells[%d]: op and transport must be named", i)
+		}
+		if err := c.check(); err != nil {
+			return c.at(i, err)
+		}
+	}
+	return nil
+}
+
+// at says of which cell of the document an error is.
+func (c Cell) at(i int, err error) error {
+	return fmt.Errorf("cells[%d] (%q %q, size %d): %w", i, c.Transport, c.Op, c.Size, err)
 }
 
 func (c Cell) check() error {

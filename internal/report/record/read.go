@@ -21,33 +21,51 @@ const headBytes = 64 << 10
 // does not know are skipped, since a newer minor version may add some. What it accepts, [Write] writes so that Read
 // gives the same document again.
 func Read(r io.Reader) (Document, error) {
-	data, err := readAll(r, MaxBytes)
+	data, err := Load(r)
 	if err != nil {
-		return Document{}, fmt.Errorf("record: read: %w", err)
-	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return Document{}, errors.New("record: read: the file is empty: not a p2pbench result")
-	}
-	var head struct {
-		Schema any `json:"schema"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return Document{}, fmt.Errorf("record: read: %w", explain(data, err))
-	}
-	if err := checkSchema(head.Schema); err != nil {
-		return Document{}, fmt.Errorf("record: read: %w", err)
-	}
-	if err := checkKeys(data); err != nil {
-		return Document{}, fmt.Errorf("record: read: %w", err)
+		return Document{}, err
 	}
 	var d Document
-	if err := json.Unmarshal(data, &d); err != nil {
-		return Document{}, fmt.Errorf("record: read: %w", explain(data, err))
+	if err := Decode(data, Schema, &d); err != nil {
+		return Document{}, err
 	}
 	if err := d.check(); err != nil {
 		return Document{}, fmt.Errorf("record: read: %w", err)
 	}
 	return d.filled(), nil
+}
+
+// Load reads what may be a document, of whatever schema, and refuses what is none by its first bytes or its size.
+func Load(r io.Reader) ([]byte, error) {
+	data, err := readAll(r, MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("record: read: %w", err)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, errors.New("record: read: the file is empty: not a p2pbench result")
+	}
+	return data, nil
+}
+
+// Decode makes v of a document of that schema, such as [Schema]. It refuses what [Read] refuses, but for impossible
+// values.
+func Decode(data []byte, schema string, v any) error {
+	var head struct {
+		Schema any `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("record: read: %w", explain(data, err))
+	}
+	if err := checkSchema(head.Schema, schema); err != nil {
+		return fmt.Errorf("record: read: %w", err)
+	}
+	if err := checkKeys(data); err != nil {
+		return fmt.Errorf("record: read: %w", err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("record: read: %w", explain(data, err))
+	}
+	return nil
 }
 
 // readAll reads up to limit bytes.
@@ -122,20 +140,20 @@ func place(data []byte, offset int64) string {
 	return fmt.Sprintf("line %d (byte %d)", 1+bytes.Count(data[:max(offset-1, 0)], []byte("\n")), offset)
 }
 
-func checkSchema(found any) error {
+func checkSchema(found any, expected string) error {
 	name, ok := found.(string)
 	if !ok || name == "" {
-		return fmt.Errorf("no schema: not a p2pbench result (expected %q)", Schema)
+		return fmt.Errorf("no schema: not a p2pbench result (expected %q)", expected)
 	}
-	if name == Schema {
+	if name == expected {
 		return nil
 	}
 	tool, major, _ := strings.Cut(name, "/")
-	ours, oursMajor, _ := strings.Cut(Schema, "/")
+	ours, oursMajor, _ := strings.Cut(expected, "/")
 	if n, err := strconv.Atoi(major); err == nil && tool == ours {
 		if known, _ := strconv.Atoi(oursMajor); n > known {
-			return fmt.Errorf("result was written by a newer p2pbench (schema %s); this one reads %s: upgrade p2pbench", name, Schema)
+			return fmt.Errorf("result was written by a newer p2pbench (schema %s); this one reads %s: upgrade p2pbench", name, expected)
 		}
 	}
-	return fmt.Errorf("foreign schema %q: not a p2pbench result (expected %q)", name, Schema)
+	return fmt.Errorf("foreign schema %q: not a p2pbench result (expected %q)", name, expected)
 }
