@@ -16,7 +16,7 @@ func TestFakeRunsHardwareTests(t *testing.T) {
 	if os.Getenv("P2PBENCH_LIBCUDA") != "" {
 		t.Skip("already on another driver")
 	}
-	for arch, more := range map[string][]string{"8": nil, "9": {"FAKE_FABRIC=yes", "FAKE_IPC_COUNTS=1"}} {
+	for arch, more := range map[string][]string{"8": nil, "9": {"FAKE_FABRIC=yes", "FAKE_IPC_COUNTS=1", "FAKE_IPC_OWN=1"}} {
 		t.Run("sm_"+arch+"0", func(t *testing.T) {
 			cuda, nvml := buildFake(t, "fakecuda", nil), buildFake(t, "fakenvml", nil)
 			out := rerun(t, "^TestHW", append(more, "P2PBENCH_REQUIRE=cuda", "P2PBENCH_LIBCUDA="+cuda, "P2PBENCH_LIBNVML="+nvml,

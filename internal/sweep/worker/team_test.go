@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -451,8 +452,8 @@ func stranger(run, says, gate string) error {
 	}
 	answer := make([]byte, 100)
 	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-	if n, _ := c.Read(answer); n > 0 {
-		return fmt.Errorf("it was told %q", answer[:n])
+	if n, err := c.Read(answer); n > 0 || !errors.Is(err, io.EOF) {
+		return fmt.Errorf("it was told %q, %w, and not hung up on", answer[:n], err)
 	}
 	return nil
 }

@@ -97,6 +97,32 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// A stranger that connects and says nothing keeps the rank from its peer for a while only.
+func TestSilentStranger(t *testing.T) {
+	server, client := ends(t)
+	server.server.patience = 50 * time.Millisecond
+	c, err := net.Dial("unixpacket", server.server.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := deadline(t, 10*time.Second)
+	done := make(chan error, 1)
+	go func() {
+		_, err := server.Connect(ctx, nil, Message{FD: -1}, 4096)
+		done <- err
+	}()
+	if _, err := client.Connect(ctx, server.Address(), Message{FD: -1}, 4096); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the stranger was told %d bytes, %v, and not hung up on", n, err)
+	}
+	_ = c.Close()
+}
+
 func TestNobodyComes(t *testing.T) {
 	server, client := ends(t)
 	_, err := server.Connect(deadline(t, 50*time.Millisecond), nil, Message{FD: -1}, 4096)

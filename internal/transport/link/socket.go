@@ -27,8 +27,9 @@ const maxHello = 4096
 
 // listener is rank 0's socket, in the abstract namespace: it vanishes with the process.
 type listener struct {
-	l    *net.UnixListener
-	name string
+	l        *net.UnixListener
+	name     string
+	patience time.Duration // with one connection, before the next is heard
 }
 
 func listen(run string) (*listener, error) {
@@ -37,7 +38,7 @@ func listen(run string) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return &listener{l: l, name: name}, nil
+	return &listener{l: l, name: name, patience: helloTimeout}, nil
 }
 
 func (s *listener) Close() error { return s.l.Close() }
@@ -104,14 +105,14 @@ var errStranger = errors.New("not a rank of this run")
 // errDropped says that this process may not hold the descriptors that the peer sent.
 var errDropped = errors.New("file descriptors were dropped: raise the limit of open files (ulimit -n)")
 
-// helloTimeout is how long rank 0 listens to one connection before it takes the next.
+// helloTimeout is how long rank 0 listens to a connection that says nothing.
 const helloTimeout = 5 * time.Second
 
 func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory int) (hello, []int, error) {
 	if err := sameUser(c); err != nil {
 		return hello{}, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
 	theirs, fds, err := receive(ctx, c)
 	if err != nil && !errors.Is(err, errDropped) {

@@ -232,7 +232,11 @@ func TestNoLibrary(t *testing.T) {
 // TestNotReady: messages that meet no receive are sent again.
 func TestNotReady(t *testing.T) {
 	fake(t, "rnr=20")
+	met := unready(t)
 	launch(t, subject(t, 2, shared), 1<<20).must(t, batch(transport.OpStream, 64, 64))
+	if n := met(); n != 20 {
+		t.Errorf("%d messages met no receive, want the first 20 of the sender", n)
+	}
 }
 
 // TestClamped: queues are as long as the device allows; what fits runs, under full load, and is warned of.

@@ -18,6 +18,7 @@ func TestNothingToReceive(t *testing.T) {
 	for _, faults := range []string{"fake0/drop-imm=1,fake1/drop-imm=1", "rnr=3"} {
 		t.Run(faults, func(t *testing.T) {
 			fake(t, faults)
+			met := unready(t)
 			w := launch(t, subject(t, 2, rdma.Options{Conns: 4, Groups: 2, Notify: rdma.InMemory, Back: true}), 1<<20)
 			for i, op := range transport.Ops {
 				b := batch(op, 64, 1)
@@ -28,6 +29,9 @@ func TestNothingToReceive(t *testing.T) {
 				if out := w.must(t, b); out.counters["grants"] != 0 {
 					t.Errorf("%s: %d grants", op, out.counters["grants"])
 				}
+			}
+			if n := met(); n != 0 {
+				t.Errorf("%d messages wanted a receive", n)
 			}
 			if knobs := w.paths[0].Knobs; knobs["route"] != "none" || knobs["cts"] != "pre-granted" || w.paths[0].Path != "memory" {
 				t.Errorf("path %s, %v", w.paths[0].Path, knobs)

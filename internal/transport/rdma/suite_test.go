@@ -2,6 +2,7 @@ package rdma_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,18 @@ func fake(t *testing.T, faults string) {
 	t.Helper()
 	t.Setenv("P2PBENCH_LIBIBVERBS", verbstest.Build(t))
 	t.Setenv("FAKEVERBS_FAULT", faults)
+}
+
+// unready makes the fake count how many messages met no receive by the fault rnr, and returns a function that tells.
+func unready(t *testing.T) func() int {
+	t.Helper()
+	env, count := verbstest.Log(t)
+	name, value, _ := strings.Cut(env[0], "=")
+	t.Setenv(name, value)
+	return func() int {
+		_, made := count()
+		return made["rnr"]
+	}
 }
 
 // forms are the ways of the transport that the suite is run on.

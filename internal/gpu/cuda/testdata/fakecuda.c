@@ -15,6 +15,7 @@
  *   FAKE_FABRIC=HOW     there are fabric handles: "yes", or "forbidden" to this process
  *   FAKE_NO_REGISTERED=1 pinned memory has another address on the device
  *   FAKE_NO_HINT=1      reserving an address of one's choice fails
+ *   FAKE_IPC_OWN=1      a process may open the legacy handles that it made itself
  *   FAKE_IPC_COUNTS=1   a legacy handle may be opened again while it is mapped, and is then counted
  *   FAKE_SHUFFLE=SEED   streams get on when somebody asks, one operation of one of them at a time
  *   FAKE_LIVE=FILE      FILE holds how many things of each kind are not released, as an array of int
@@ -398,7 +399,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *p, struct ipc h, unsigned flags) {
 	NEED_IDLE_GPU;
 	if (flags != 1)
 		return 1;
-	if (h.pid == getpid())
+	if (h.pid == getpid() && !getenv("FAKE_IPC_OWN"))
 		return 201;
 	int fd = open_ipc(&h);
 	if (fd < 0)

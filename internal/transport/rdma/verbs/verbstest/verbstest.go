@@ -65,7 +65,8 @@ func Env(lib string, faults ...string) []string {
 }
 
 // Log is the environment for processes whose objects shall be counted, and a function that says what of these is left:
-// how many of each kind, "qp", "cq", "mr", "pd" and "context". made says how many there were in all.
+// how many of each kind, "qp", "cq", "mr", "pd" and "context". made says how many there were in all, and under "rnr"
+// how many messages met no receive by the fault of that name.
 func Log(t testing.TB) (env []string, count func() (left, made map[string]int)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "log")

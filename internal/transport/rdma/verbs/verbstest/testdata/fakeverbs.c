@@ -28,7 +28,7 @@
  * - fail-NAME=ERRNO: ibv_NAME fails, always
  *
  * FAKEVERBS_LOG names a file that gets a line for each object: "+qp 4097" when it is made, "-qp 4097" when it is
- * destroyed; also cq, mr, pd and context.
+ * destroyed; also cq, mr, pd and context. Each time that rnr=N struck is an object "rnr", which is gone at once.
  *
  * Built with -DOLD it is what rdma-core was before it had GID types, dma-buf and optional access flags. Built with
  * -Dibv_create_qp=other it lacks ibv_create_qp.

@@ -259,6 +259,7 @@ static int deliver(struct fake_qp *qp, struct fake_wire *w, struct fake_send *s,
 	if (imm && d->rnrs < d->fault.rnr && !(s->spoilt & COUNTED_RNR)) {
 		s->spoilt |= COUNTED_RNR;
 		d->rnrs++;
+		note("+rnr %u\n-rnr %u\n", qp->base.qp_num, qp->base.qp_num);
 		return not_ready(s, at, w->rnr_timer);
 	}
 	if (imm && done == atomic_load(&w->posted))
