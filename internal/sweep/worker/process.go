@@ -78,6 +78,9 @@ func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, st
 	}
 	out := &prefixer{w: stderr, prefix: fmt.Sprintf("rank %d: ", r)}
 	cmd := exec.Command(argv[0], argv[1:]...)
+	if len(launcher) == 0 {
+		cmd.Args[0] = title(r)
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{theirs, page} // descriptors 3 and 4
 	cmd.WaitDelay = time.Second

@@ -106,6 +106,7 @@ func (w *server) handle(r request) error {
 
 func (w *server) open(r initRequest) error {
 	w.init = r
+	nameProcess(r.Rank)
 	page, err := abi.MapPage(w.page, len(r.Devices))
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -403,6 +404,31 @@ func TestSampledBytes(t *testing.T) {
 		if want := 2*sampled + size; out.Checked != want {
 			t.Errorf("size %d: %d bytes checked, want 2 × %d + %d", size, out.Checked, sampled, size)
 		}
+	}
+}
+
+// ps and top say which process is which rank; behind a launcher, top does.
+func TestTitle(t *testing.T) {
+	for name, launcher := range map[string][]string{"alone": nil, "launched": {"env"}} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t)
+			cfg.Launcher = launcher
+			launch(t, cfg)
+			lines, short := map[string]int{}, map[string]int{}
+			for _, pid := range left() {
+				cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+				comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+				lines[strings.ReplaceAll(string(cmdline), "\x00", " ")]++
+				short[strings.TrimSpace(string(comm))]++
+			}
+			if want := map[string]int{"p2pbench:rank0": 1, "p2pbench:rank1": 1}; !maps.Equal(short, want) {
+				t.Errorf("short names %v, want %v", short, want)
+			}
+			want := map[string]int{"p2pbench: rank 0 worker ": 1, "p2pbench: rank 1 worker ": 1}
+			if launcher == nil && !maps.Equal(lines, want) {
+				t.Errorf("command lines %v, want %v", lines, want)
+			}
+		})
 	}
 }
 
