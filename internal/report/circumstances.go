@@ -175,8 +175,7 @@ func runText(d record.Document) string {
 
 func exitText(code int) string {
 	meaning := map[int]string{
-		1: "regression", 2: "usage", 3: "incomparable or invalid", 4: "hang, crash or lost peer", 5: "data corruption",
-		6: "ambiguous",
+		2: "usage", 3: "invalid", 4: "hang, crash or lost peer", 5: "data corruption",
 	}[code]
 	if meaning == "" {
 		return fmt.Sprint(code)

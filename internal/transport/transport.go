@@ -49,8 +49,6 @@ type Env struct {
 
 // Transport is one path.
 type Transport interface {
-	// Name is the path command's name: "ipc", "rdma".
-	Name() string
 	// Probe says whether the transport can run between these devices on this machine: nil, or an error with the
 	// cause in words that wraps gpu.ErrUnsupported when the answer is no.
 	Probe(devices []gpu.Info) error

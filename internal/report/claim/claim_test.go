@@ -44,13 +44,18 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
+// givesInterval reports whether so many samples are enough for an interval of the median.
+func givesInterval(n int) bool {
+	_, _, _, ok := stats.MedianRanks(n, confidence)
+	return ok
+}
+
 func checkTest(t *testing.T, id string, test Test) {
 	t.Helper()
-	fewest := stats.MinMedianSamples(confidence)
-	if len(test.Expect) == 0 || len(test.Sizes) == 0 || test.Iters < fewest || test.Warmup < 0 {
+	if len(test.Expect) == 0 || len(test.Sizes) == 0 || !givesInterval(test.Iters) || test.Warmup < 0 {
 		t.Errorf("%s: nothing is expected, or nothing measured: %+v", id, test)
 	}
-	if q := test.Quick(); q.Iters < fewest || q.Iters > test.Iters || q.Warmup != test.Warmup {
+	if q := test.Quick(); !givesInterval(q.Iters) || q.Iters > test.Iters || q.Warmup != test.Warmup {
 		t.Errorf("%s: quick takes %d samples after %d", id, q.Iters, q.Warmup)
 	}
 	var at []uint64

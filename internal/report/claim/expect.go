@@ -140,12 +140,11 @@ const (
 	None    Relation = "none" // zero, or absent since it does not apply
 )
 
-// Per is what a bound is a multiple of.
+// Per is what a bound is a multiple of; "": it stands for itself.
 type Per string
 
 // The units of bounds.
 const (
-	PerCell   Per = ""               // the bound stands for itself
 	PerSample Per = " × samples"     // samples taken; with the warm-up there were more messages
 	PerOther  Per = " × the other's" // the other arm's counter of that name
 )

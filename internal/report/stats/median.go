@@ -44,18 +44,5 @@ func lgamma(n int) float64 {
 	return v
 }
 
-// MinMedianSamples is the smallest number of samples from which [MedianRanks] gives an interval: 6 for a confidence of
-// 0.95. It is 0 for a confidence outside (0, 1).
-func MinMedianSamples(confidence float64) int {
-	if !isConfidence(confidence) {
-		return 0
-	}
-	for n := 1; ; n++ { // 1 − 2·½ⁿ reaches any float64 below 1 by n = 55
-		if _, _, _, ok := MedianRanks(n, confidence); ok {
-			return n
-		}
-	}
-}
-
 // isConfidence is false for NaN.
 func isConfidence(c float64) bool { return c > 0 && c < 1 }

@@ -224,10 +224,13 @@ func TestMedianIntervalCovers(t *testing.T) {
 	}
 }
 
-func TestMinMedianSamples(t *testing.T) {
+// The fewest samples that give an interval, by confidence; 0: none do.
+func TestFewestForAMedian(t *testing.T) {
 	for confidence, want := range map[float64]int{0.4: 2, 0.5: 2, 0.9: 5, 0.95: 6, 0.99: 8, 0.999: 11, math.Nextafter(1, 0): 54, 0: 0, 1: 0} {
-		if got := MinMedianSamples(confidence); got != want {
-			t.Errorf("MinMedianSamples(%v) = %d, want %d", confidence, got, want)
+		for n := range 100 {
+			if _, _, _, ok := MedianRanks(n, confidence); ok != (want > 0 && n >= want) {
+				t.Errorf("confidence %v, %d samples: %v, want an interval from %d on", confidence, n, ok, want)
+			}
 		}
 	}
 }

@@ -45,8 +45,6 @@ func New(o Options) (transport.Transport, error) {
 	return &ipc{o: settled}, nil
 }
 
-func (*ipc) Name() string { return "ipc" }
-
 func (t *ipc) Ranks(n int) []int {
 	if t.o.SameProcess {
 		return []int{0}

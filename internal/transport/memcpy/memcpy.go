@@ -54,8 +54,6 @@ func New(o Options) transport.Transport {
 	return &memcpy{o: o}
 }
 
-func (*memcpy) Name() string { return "memcpy" }
-
 // Ranks is rank 0 alone.
 func (*memcpy) Ranks(int) []int { return []int{0} }
 

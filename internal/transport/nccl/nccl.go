@@ -105,8 +105,6 @@ func New(o Options) (transport.Transport, error) {
 	return &nccl{o: o}, nil
 }
 
-func (*nccl) Name() string { return "nccl" }
-
 func (*nccl) Ranks(n int) []int {
 	ranks := make([]int, n)
 	for i := range ranks {

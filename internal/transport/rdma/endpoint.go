@@ -42,7 +42,6 @@ type endpoint struct {
 	end     *C.struct_rdma_end
 	memory  arena // of the C structures
 	before  map[string]uint64
-	opened  time.Duration
 	path    transport.Path
 	ready   bool
 	closed  bool

@@ -42,8 +42,6 @@ func New(o Options) (transport.Transport, error) {
 	return &rdma{o}, nil
 }
 
-func (t *rdma) Name() string { return "rdma" }
-
 // Accepts refuses what no NIC could carry; what the ranks' own NICs can is not asked.
 func (t *rdma) Accepts(devices []gpu.Info, b transport.Batch) error {
 	if err := t.o.joins(devices); err != nil {

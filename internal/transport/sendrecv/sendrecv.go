@@ -84,8 +84,6 @@ func New(o Options) (transport.Transport, error) {
 	return &sendrecv{o: settled}, nil
 }
 
-func (*sendrecv) Name() string { return "sendrecv" }
-
 func (*sendrecv) Ranks(n int) []int {
 	ranks := make([]int, n)
 	for i := range ranks {

@@ -1,5 +1,5 @@
 // Package lru is lru.h, the sender's cache of memory handles, and a wrapping of it in Go for its tests and benchmarks
-// only. The ipc package includes a copy of the header and calls the C functions; nothing imports this package.
+// only. The ipc package includes the header and calls the C functions; nothing imports this package.
 package lru
 
 /*

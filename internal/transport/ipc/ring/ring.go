@@ -1,5 +1,5 @@
 // Package ring is ring.h, control messages through memory that two processes share, and a wrapping of it in Go for its
-// tests and benchmarks only. The ipc package includes a copy of the header and calls the C functions; nothing imports
+// tests and benchmarks only. The ipc package includes the header and calls the C functions; nothing imports
 // this package.
 package ring
 
