@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
@@ -110,6 +112,33 @@ func TestWatchdog(t *testing.T) {
 	long(w)
 	if !w.stuck(beats(0, 1)) {
 		t.Error("nothing moves and nobody says so")
+	}
+}
+
+// A worker that reads nothing is a hang, also for a request that its socket cannot hold.
+func TestSendToNobody(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer func() { _, _ = ours.Close(), theirs.Close() }()
+	p := &process{rank: 1, control: ours, enc: json.NewEncoder(ours)}
+	large := request{Connect: &connectRequest{Addresses: [][][]byte{{make([]byte, 16<<20)}}}}
+	ended := make(chan error, 1)
+	go func() { ended <- p.send(large, time.Millisecond) }()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, ErrHang) || !strings.Contains(err.Error(), "rank 1: takes no request for 2.001s") {
+			t.Errorf("got %v, want a hang", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("waits for a reader for ever")
+	}
+	_ = theirs.Close()
+	p.enc = json.NewEncoder(ours) // an encoder remembers its first failure
+	if err := p.send(large, time.Second); err != nil {
+		t.Errorf("a worker that has gone: %v; its end tells more", err)
 	}
 }
 

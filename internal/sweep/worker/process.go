@@ -148,13 +148,25 @@ func (p *process) end() string {
 	return p.state.String()
 }
 
+// loss says how the process was lost whose control connection has ended. It may live on: a launcher that closed the
+// connection, or a release of the driver's that does not return.
+func (p *process) loss() string {
+	if p.within(patience) {
+		return p.end()
+	}
+	return fmt.Sprintf("the control connection to process %d ended, but the process did not", p.cmd.Process.Pid)
+}
+
 // patience is how long a worker has for each step of its end. Giving back a GPU's context can take a second.
 const patience = 3 * time.Second
 
 // stop ends the process: let it leave by itself if it was told to, then hang up, then SIGTERM, then SIGKILL to its
-// whole group.
+// whole group. Children that it left behind go with it.
 func (p *process) stop(leaving bool) error {
-	defer func() { _ = p.control.Close() }()
+	defer func() {
+		_ = p.control.Close()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}()
 	if leaving && p.within(patience) {
 		return nil
 	}
@@ -183,11 +195,18 @@ func (p *process) within(d time.Duration) bool {
 	}
 }
 
-func (p *process) send(r request) error {
-	if err := p.enc.Encode(r); err != nil && !errors.Is(err, unix.EPIPE) {
+// send gives the process a request. One that does not read for as long as a worker may take to notice anything, and
+// whose socket is full, hangs.
+func (p *process) send(r request, timeout time.Duration) error {
+	_ = p.control.SetWriteDeadline(time.Now().Add(timeout + grace)) // cannot fail: the socket does not block
+	err := p.enc.Encode(r)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Failure{Rank: p.rank, Class: ErrHang, Text: fmt.Sprintf("takes no request for %v", timeout+grace)}
+	case err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET):
 		return fmt.Errorf("worker: rank %d: %w", p.rank, err)
 	}
-	return nil // a broken pipe shows as the end of the process, which tells more
+	return nil // a broken connection shows as the end of the process, which tells more
 }
 
 // shared lets several writers write whole lines to one.

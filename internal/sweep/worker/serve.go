@@ -41,6 +41,9 @@ func Serve(f Factory) int {
 		fmt.Fprintln(os.Stderr, "p2pbench worker: started by p2pbench itself, not by hand")
 		return 2
 	}
+	// A child of this process that outlived it would hold them open, and the parent would wait for the child's end.
+	unix.CloseOnExec(controlFD)
+	unix.CloseOnExec(progressFD)
 	// Nothing else runs while a batch does; a collection would only disturb it. Workers keep little on the heap.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(1 << 30)

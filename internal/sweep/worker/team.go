@@ -85,7 +85,7 @@ func (t *Team) start() error {
 			Run: t.cfg.Run, Rank: r, Devices: t.cfg.Devices, Arms: t.cfg.Arms, Region: t.cfg.Region,
 			Timeout: t.cfg.Timeout, CPUs: cpusOf(placements), Yield: len(cpus) < len(t.cfg.Devices), Inject: inject,
 			Started: started,
-		}}); err != nil {
+		}}, t.cfg.Timeout); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (t *Team) open(ctx context.Context) ([][][]byte, error) {
 
 func (t *Team) connect(ctx context.Context, addresses [][][]byte) error {
 	for _, p := range t.ranks {
-		if err := p.send(request{Connect: &connectRequest{Addresses: addresses}}); err != nil {
+		if err := p.send(request{Connect: &connectRequest{Addresses: addresses}}, t.cfg.Timeout); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 		b.Barrier = t.barriers
 	}
 	for _, r := range ranks {
-		if err := t.ranks[r].send(request{Run: &runRequest{Arm: arm, Batch: b}}); err != nil {
+		if err := t.ranks[r].send(request{Run: &runRequest{Arm: arm, Batch: b}}, t.cfg.Timeout); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -216,7 +216,7 @@ func (o *Outcome) merge(r *ranReply) {
 // Finish ends the run in good order and returns the CPU seconds that each rank's process used.
 func (t *Team) Finish(ctx context.Context) ([]float64, error) {
 	for _, p := range t.ranks {
-		if err := p.send(request{Finish: &finishRequest{}}); err != nil {
+		if err := p.send(request{Finish: &finishRequest{}}, t.cfg.Timeout); err != nil {
 			return nil, err
 		}
 	}
@@ -333,9 +333,7 @@ func (t *Team) failure(ev event) error {
 	t.abort()
 	f := &Failure{Rank: ev.rank, States: states}
 	if ev.reply == nil {
-		p := t.ranks[ev.rank]
-		<-p.gone
-		f.Class, f.Text = ErrCrash, p.end()
+		f.Class, f.Text = ErrCrash, t.ranks[ev.rank].loss()
 		return f
 	}
 	for _, p := range t.ranks {
@@ -352,19 +350,31 @@ func (t *Team) failure(ev event) error {
 // watch passes on the process's next reply, if one is expected, or its end.
 func (p *process) watch(expected bool, events chan<- event, stop <-chan struct{}) {
 	var replies chan reply // nil: never ready
-	gone := p.gone
-	if expected { // its last reply may still be on the way: the closed channel tells
-		replies, gone = p.replies, nil
+	if expected {
+		replies = p.replies
 	}
-	select {
-	case r, ok := <-replies:
-		if ok {
-			events <- event{p.rank, &r}
+	ended, overdue := p.gone, (<-chan time.Time)(nil)
+	for {
+		select {
+		case r, ok := <-replies:
+			ev := event{rank: p.rank}
+			if ok {
+				ev.reply = &r
+			}
+			events <- ev
+			return
+		case <-ended:
+			if !expected {
+				events <- event{rank: p.rank}
+				return
+			}
+			// Its last reply may still be on the way. The socket's end tells, unless a child of it holds that open.
+			ended, overdue = nil, time.After(patience)
+		case <-overdue:
+			events <- event{rank: p.rank}
+			return
+		case <-stop:
 			return
 		}
-		events <- event{p.rank, nil}
-	case <-gone:
-		events <- event{p.rank, nil}
-	case <-stop:
 	}
 }

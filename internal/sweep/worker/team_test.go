@@ -54,6 +54,7 @@ type gated struct {
 	transport.Transport `json:"-"`
 	Gate                string `json:"gate"` // the file; "": no gate
 	Rank                int    `json:"rank"`
+	Child               bool   `json:"child"` // leave a child process behind
 }
 
 func (g gated) Open(ctx context.Context, env transport.Env) (transport.Endpoint, error) {
@@ -62,6 +63,11 @@ func (g gated) Open(ctx context.Context, env transport.Env) (transport.Endpoint,
 			break
 		}
 		time.Sleep(time.Millisecond)
+	}
+	if g.Child {
+		if err := exec.Command("sleep", "600").Start(); err != nil {
+			return nil, err
+		}
 	}
 	return g.Transport.Open(ctx, env)
 }
@@ -255,6 +261,57 @@ func TestTerminatedWorker(t *testing.T) {
 	if !errors.Is(err, worker.ErrCrash) || !strings.Contains(err.Error(), "rank 0: killed by signal 15 (SIGTERM)") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A launcher that closes the control connection and lives on is a lost peer: nobody waits for its end.
+func TestLostControl(t *testing.T) {
+	cfg := config(t)
+	cfg.Launcher = []string{"sh", "-c", "exec 3>&-; sleep 600"}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := worker.Launch(t.Context(), cfg)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, worker.ErrCrash) || !strings.Contains(err.Error(), "ended, but the process did not") {
+			t.Errorf("got %v, want a lost control connection", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("waits for a process that has hung up")
+	}
+	if pids := left(); len(pids) > 0 {
+		t.Errorf("processes %v are left", pids)
+	}
+}
+
+// What a worker starts, as a library may, has none of the run's descriptors and ends with the worker.
+func TestChildOfAWorker(t *testing.T) {
+	cfg := config(t)
+	cfg.Arms = []worker.Arm{arm(gated{Child: true})}
+	team := launch(t, cfg)
+	children := 0
+	for _, pid := range left() {
+		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) != "sleep" {
+			continue
+		}
+		children++
+		for _, fd := range []int{3, 4} { // control, progress
+			if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err == nil {
+				t.Errorf("a worker's child holds descriptor %d open, %s", fd, to)
+			}
+		}
+	}
+	if children != 2 {
+		t.Errorf("%d children, want one of each worker", children)
+	}
+	if _, err := team.Finish(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := team.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the children are gone", func() bool { return len(left()) == 0 })
 }
 
 func TestCancelled(t *testing.T) {
