@@ -68,11 +68,20 @@ func doing(pid, rank int) (abi.State, error) {
 	return page.Rank(rank).Read(), nil
 }
 
+// hasEnded reports whether the command is a zombie, which waits for its parent to ask.
+func (c *command) hasEnded() bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
+	return err != nil || strings.Contains(string(status), "\nState:\tZ")
+}
+
 // untilTimed waits until both ranks are in the timed part of a size, and returns their process ids.
 func (c *command) untilTimed(t *testing.T, size uint64) []int {
 	t.Helper()
 	var pids []int
 	eventually(t, fmt.Sprintf("both ranks measure size %d", size), func() bool {
+		if c.hasEnded() {
+			t.Fatalf("ended before both ranks measured size %d: %s", size, c.stderr.String())
+		}
 		pids = c.workers()
 		for rank, pid := range pids {
 			s, err := doing(pid, rank)

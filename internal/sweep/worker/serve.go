@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -190,7 +191,7 @@ func (w *server) run(r runRequest) error {
 		w.samples = make([]int64, r.Batch.Iters)
 	}
 	samples := w.samples[:r.Batch.Iters]
-	clear(samples) // touched here, not in the timed loop
+	w.touch(samples)
 	res, err := w.endpoints[r.Arm].Run(context.Background(), r.Batch, samples)
 	if err != nil {
 		return err
@@ -206,6 +207,16 @@ func (w *server) run(r runRequest) error {
 		return fmt.Errorf("read the device's health: %w", err)
 	}
 	return w.reply.Encode(reply{Ran: &rep})
+}
+
+// touch writes to all of samples, so that the timed loop finds their pages there, and tells as it goes on: a rank that
+// waits for this one may have to wait for gigabytes.
+func (w *server) touch(samples []int64) {
+	const some = 1 << 17 // 1 MiB
+	for part := range slices.Chunk(samples, some) {
+		clear(part)
+		w.progress.At(abi.PhasePrepare)
+	}
 }
 
 func (w *server) health() (*gpu.Health, error) {

@@ -169,11 +169,16 @@ func doing(pid, rank int) (s abi.State, ok bool) {
 	return page.Rank(rank).Read(), true
 }
 
-// timed waits until both ranks are in the timed part of a batch, and returns their processes by rank. parents are
-// processes of the test that are no workers.
-func timed(t *testing.T, parents ...int) (pids []int) {
+// timed waits until both ranks are in the timed part of a batch that ends as ended tells, and returns their processes
+// by rank. parents are processes of the test that are no workers.
+func timed(t *testing.T, ended <-chan error, parents ...int) (pids []int) {
 	t.Helper()
 	eventually(t, "both ranks are measuring", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("ended before both ranks measured: %v", err)
+		default:
+		}
 		pids = slices.DeleteFunc(left(), func(pid int) bool { return slices.Contains(parents, pid) })
 		slices.Sort(pids) // started, and so numbered, in the order of ranks
 		for rank, pid := range pids {
@@ -209,7 +214,7 @@ func TestStoppedWorker(t *testing.T) {
 	cfg.Timeout = time.Second
 	team := launch(t, cfg)
 	ended := measure(t.Context(), team)
-	signal(t, timed(t)[1], syscall.SIGSTOP)
+	signal(t, timed(t, ended)[1], syscall.SIGSTOP)
 	err := <-ended
 	var f *worker.Failure
 	if !errors.As(err, &f) || !errors.Is(err, worker.ErrHang) {
@@ -243,7 +248,7 @@ func TestAllStopped(t *testing.T) {
 	cfg.Timeout = 500 * time.Millisecond
 	team := launch(t, cfg)
 	ended := measure(t.Context(), team)
-	for _, pid := range timed(t) {
+	for _, pid := range timed(t, ended) {
 		signal(t, pid, syscall.SIGSTOP)
 	}
 	err := <-ended
@@ -256,7 +261,7 @@ func TestAllStopped(t *testing.T) {
 func TestTerminatedWorker(t *testing.T) {
 	team := launch(t, config(t))
 	ended := measure(t.Context(), team)
-	signal(t, timed(t)[0], syscall.SIGTERM)
+	signal(t, timed(t, ended)[0], syscall.SIGTERM)
 	err := <-ended
 	if !errors.Is(err, worker.ErrCrash) || !strings.Contains(err.Error(), "rank 0: killed by signal 15 (SIGTERM)") {
 		t.Errorf("got %v", err)
@@ -280,9 +285,7 @@ func TestLostControl(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("waits for a process that has hung up")
 	}
-	if pids := left(); len(pids) > 0 {
-		t.Errorf("processes %v are left", pids)
-	}
+	eventually(t, "what the launcher started is gone", func() bool { return len(left()) == 0 })
 }
 
 // What a worker starts, as a library may, has none of the run's descriptors and ends with the worker.
@@ -318,7 +321,7 @@ func TestCancelled(t *testing.T) {
 	team := launch(t, config(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := measure(ctx, team)
-	timed(t)
+	timed(t, ended)
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
@@ -586,7 +589,7 @@ func TestKilledParent(t *testing.T) {
 			if what == "idle" {
 				_, err = stdout.Read(make([]byte, 10))
 			} else {
-				pids := timed(t, cmd.Process.Pid)
+				pids := timed(t, nil, cmd.Process.Pid)
 				if what == "stopped" {
 					signal(t, pids[0], syscall.SIGSTOP)
 				}
