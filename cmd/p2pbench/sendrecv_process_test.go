@@ -10,7 +10,7 @@ import (
 // longKernels is a run of kernels whose first cell takes no time and whose second outlasts every test.
 func longKernels(more ...string) []string {
 	return slices.Concat([]string{
-		"sendrecv", "--device", "host", "--sizes", "8,16M", "--op", "bidir", "-n", "300", "-w", "0", "--format", "json",
+		"sendrecv", "--device", "host", "--sizes", "8,4M", "--op", "bidir", "-n", "300", "-w", "0", "--format", "json",
 	}, more)
 }
 
@@ -29,7 +29,7 @@ func TestKilledKernels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCommand(t, longKernels(flags...)...)
 			c.begin(t)
-			pids := c.untilTimed(t, 16<<20)
+			pids := c.untilTimed(t, 4<<20)
 			if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestInterruptedKernels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCommand(t, longKernels(flags...)...)
 			c.begin(t)
-			c.untilTimed(t, 16<<20)
+			c.untilTimed(t, 4<<20)
 			if err := c.Process.Signal(syscall.SIGINT); err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestKilledInARing(t *testing.T) {
 			return false
 		}
 		s, err := doing(pids[0], 0)
-		return err == nil && s.Size == 16<<20
+		return err == nil && s.Size == 4<<20
 	})
 	if err := syscall.Kill(pids[2], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
