@@ -107,6 +107,7 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 		Schema: claim.Schema, Version: versionText(), Started: a.began.UTC().Truncate(time.Millisecond), Command: os.Args,
 		Claims: []claim.Result{}, Warnings: append([]string{}, notes...),
 	}
+	a.measuring.Store(true)
 	out, err := openOutput(f.out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.ended(doc, len(claims), errUnended)) })
 	if err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"runtime/debug"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +34,9 @@ const (
 	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted; a fault that never struck
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
+	exitInternal  = 70  // a defect of p2pbench; EX_SOFTWARE of sysexits.h
 	exitOutput    = 74  // the result could not be written; sysexits.h calls it EX_IOERR
+	exitHangup    = 129 // SIGHUP
 	exitInterrupt = 130 // SIGINT
 	exitTerminate = 143 // SIGTERM
 )
@@ -43,16 +45,19 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		os.Exit(worker.Serve(factory()))
 	}
+	debug.SetTraceback("crash") // what Go's runtime cannot recover from ends in SIGABRT, not in exit code 2
 	catchWriteSignals()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // app is what every subcommand writes to, and when the process began.
 type app struct {
-	stdout *standardOutput
-	stderr io.Writer
-	began  time.Time
-	caught func() os.Signal // the signal that ended the run, nil if none did
+	stdout    *standardOutput
+	stderr    io.Writer
+	began     time.Time
+	caught    func() os.Signal // the signal that ended the run, nil if none did
+	accepted  atomic.Bool      // the command line is one of a command's; the rest is up to that
+	measuring atomic.Bool      // an interrupted command ends in good order by itself
 }
 
 // run is the whole command: arguments in, exit code out.
@@ -61,7 +66,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	a := &app{stdout: &standardOutput{w: stdout}, stderr: stderr, began: time.Now(), caught: caught}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := a.execute(ctx, root)
 	if err == nil {
 		err = a.stdout.err
 	}
@@ -87,31 +92,37 @@ func (a *app) lines(err error) []string {
 	return strings.Split(strings.TrimSpace(reason(err)), "\n")
 }
 
+// execute runs the command until it ends. An interrupted one that measures nothing is not waited for: it may be reading
+// from a terminal or a pipe, or be deep in a driver, and there is nothing that it would leave behind.
+func (a *app) execute(ctx context.Context, root *cobra.Command) error {
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				ended <- fmt.Errorf("panic: %v: please report this defect with the command and\n%s", p, debug.Stack())
+			}
+		}()
+		err := root.ExecuteContext(ctx)
+		if err != nil && !a.accepted.Load() {
+			err = usageError{err} // cobra's own complaints
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	if !a.measuring.Load() {
+		return errInterrupted
+	}
+	return <-ended
+}
+
 // reason is the error as users read it: that something is unsupported goes without saying when the cause is named.
 func reason(err error) string {
 	return strings.ReplaceAll(err.Error(), ": "+gpu.ErrUnsupported.Error(), "")
 }
-
-// interruptible is a context that SIGINT and SIGTERM end; caught tells which of them did. A second signal kills.
-func interruptible() (ctx context.Context, caught func() os.Signal) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	ch := make(chan os.Signal, 1)
-	signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
-	var sig os.Signal
-	go func() {
-		sig = <-ch
-		signal.Stop(ch)
-		cancel(errInterrupted)
-	}()
-	return ctx, func() os.Signal {
-		if context.Cause(ctx) == errInterrupted { //nolint:errorlint // the very value
-			return sig
-		}
-		return nil
-	}
-}
-
-var errInterrupted = errors.New("interrupted")
 
 // usageError is a request that cannot be carried out as it was written.
 type usageError struct{ error }
@@ -124,10 +135,8 @@ func exitCode(err error, sig os.Signal) int {
 	var usage usageError
 	var output outputError
 	switch {
-	case sig == syscall.SIGTERM:
-		return exitTerminate
 	case sig != nil:
-		return exitInterrupt
+		return endings[sig]
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
 	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errUnproven), errors.Is(err, errNoStrike):
@@ -140,7 +149,7 @@ func exitCode(err error, sig os.Signal) int {
 	case errors.As(err, &output):
 		return exitOutput
 	}
-	return exitUsage // cobra's own complaints
+	return exitInternal
 }
 
 const longHelp = `p2pbench measures point-to-point transfer between GPUs, or between processes in CPU
@@ -148,14 +157,18 @@ memory, over every path the machine has, and prints what each one costs.
 
 Exit codes: 0 ok; 2 wrong flags, or not possible on this machine; 3 measured but
 invalid (throttled, fell back); 4 hang, crash or lost peer; 5 data corruption;
-74 the result could not be written; 130, 143 interrupted.`
+70 a defect of p2pbench itself; 74 the result could not be written;
+129, 130, 143 interrupted by SIGHUP, SIGINT, SIGTERM.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use: "p2pbench", Short: "Measure point-to-point transfer between GPUs and hosts", Long: longHelp,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return refuseEmpty(c.Flags()) },
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			a.accepted.Store(true)
+			return refuseEmpty(c.Flags())
+		},
 	}
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)

@@ -31,6 +31,7 @@ func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error 
 	if err != nil {
 		return err
 	}
+	a.measuring.Store(true)
 	out, err := openOutput(c.out, a.stdout, result(a.complete(record.Document{}, c, t, errUnended, len(p.Cells))))
 	if err != nil {
 		return err

@@ -145,12 +145,12 @@ func TestStoppedPeerOfASleeper(t *testing.T) {
 	}
 }
 
-// Ctrl-C and kill: the cells that are complete are shown, with a warning that they are not all.
+// Ctrl-C, kill and the end of a session: the cells that are complete are shown, with a warning that they are not all.
 func TestInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		signal syscall.Signal
 		code   int
-	}{{syscall.SIGINT, exitInterrupt}, {syscall.SIGTERM, exitTerminate}} {
+	}{{syscall.SIGINT, exitInterrupt}, {syscall.SIGTERM, exitTerminate}, {syscall.SIGHUP, exitHangup}} {
 		t.Run(unix.SignalName(c.signal), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run.json")
 			p := newCommand(t, long("--out", out)...)

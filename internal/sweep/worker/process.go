@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
 // process is one worker as the parent sees it.
@@ -221,12 +223,15 @@ func (s *shared) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// advised adds what to do about an error that has a usual cause.
+// advised adds to an error of the system, which this machine refused, what to do where it has a usual cause.
 func advised(err error) error {
-	if errors.Is(err, unix.EMFILE) {
-		return fmt.Errorf("%w: raise the limit of open files (ulimit -n)", err)
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		err = fmt.Errorf("%w: raise the limit of open files (ulimit -n)", err)
+	case errors.Is(err, unix.EAGAIN):
+		err = fmt.Errorf("%w: raise the limit of processes and threads (ulimit -u, pids.max of the control group)", err)
 	}
-	return err
+	return fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 }
 
 // prefixer puts a prefix before every line.

@@ -45,7 +45,7 @@ type Team struct {
 func Launch(ctx context.Context, cfg Config) (_ *Team, err error) {
 	page, err := abi.NewPage(len(cfg.Devices))
 	if err != nil {
-		return nil, err
+		return nil, advised(err)
 	}
 	cfg.Stderr = &shared{w: cfg.Stderr}
 	t := &Team{cfg: cfg, page: page, spawn: newSpawner()}
