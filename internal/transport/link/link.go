@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -32,16 +33,17 @@ type Link struct {
 	server *listener // rank 0's, until it has connected
 	mem    []byte    // shared, once connected
 	socket int       // to the other rank, once connected; -1
+	user   int       // whose process the other rank must be
 }
 
 // Open starts a rank's end; rank 0 listens from here on. run is unique on this host.
 func Open(run string, rank int) (*Link, error) {
-	l := &Link{run: run, socket: -1}
+	l := &Link{run: run, socket: -1, user: os.Geteuid()}
 	if rank != 0 {
 		return l, nil
 	}
 	var err error
-	if l.server, err = listen(run); err != nil {
+	if l.server, err = listen(run, l.user); err != nil {
 		return nil, fmt.Errorf("link: %w", err)
 	}
 	return l, nil
@@ -82,7 +84,7 @@ func (l *Link) connect(ctx context.Context, server []byte, own Message, bytes in
 	if err := json.Unmarshal(server, &a); err != nil {
 		return Message{}, fmt.Errorf("address of rank 0: %w", err)
 	}
-	theirs, fd, socket, err := dial(ctx, a.Socket, hello{Run: l.run, Payload: own.Payload, fd: own.FD})
+	theirs, fd, socket, err := dial(ctx, a.Socket, l.user, hello{Run: l.run, Payload: own.Payload, fd: own.FD})
 	if err != nil {
 		return Message{}, err
 	}

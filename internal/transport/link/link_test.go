@@ -142,3 +142,71 @@ func TestTooLong(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Whoever waits for the other rank, at whatever point, stops when the run is cancelled, and says that it was.
+func TestCancelled(t *testing.T) {
+	server, client := ends(t)
+	mute, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: server.server.name + "-mute", Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }()
+	silent, err := net.Dial("unixpacket", server.server.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	for name, connect := range map[string]func(context.Context) error{
+		"rank 1, whom nobody answers": func(ctx context.Context) error {
+			_, err := client.Connect(ctx, fmt.Appendf(nil, `{"socket":%q}`, server.server.name+"-mute"), Message{FD: -1}, 4096)
+			return err
+		},
+		"rank 0, whom nobody tells anything": func(ctx context.Context) error {
+			_, err := server.Connect(ctx, nil, Message{FD: -1}, 4096)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(deadline(t, time.Hour))
+			ended := make(chan error, 1)
+			go func() { ended <- connect(ctx) }()
+			time.AfterFunc(20*time.Millisecond, cancel)
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v, want %v", err, context.Canceled)
+				}
+			case <-time.After(time.Minute):
+				t.Error("goes on waiting")
+			}
+		})
+	}
+}
+
+// A process of another user is told nothing, whichever end it is.
+func TestOtherUser(t *testing.T) {
+	for name, foreign := range map[string]func(server, client *Link){
+		"rank 1": func(server, _ *Link) { server.server.user++ },
+		"rank 0": func(_, client *Link) { client.user++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client := ends(t)
+			address := server.Address()
+			foreign(server, client)
+			ctx, cancel := context.WithCancel(deadline(t, time.Minute))
+			served := make(chan error, 1)
+			go func() {
+				_, err := server.Connect(ctx, nil, Message{Payload: []byte("secret"), FD: -1}, 4096)
+				served <- err
+			}()
+			m, err := client.Connect(ctx, address, Message{Payload: []byte("hello"), FD: -1}, 4096)
+			if err == nil || len(m.Payload) > 0 {
+				t.Errorf("rank 1 was told %q, %v", m.Payload, err)
+			}
+			cancel() // rank 0 goes on waiting for its peer
+			if err := <-served; !errors.Is(err, context.Canceled) {
+				t.Errorf("rank 0: %v, want that it waited on", err)
+			}
+		})
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"syscall"
 	"time"
 
@@ -29,16 +28,17 @@ const maxHello = 4096
 type listener struct {
 	l        *net.UnixListener
 	name     string
+	user     int           // whose processes are welcome
 	patience time.Duration // with one connection, before the next is heard
 }
 
-func listen(run string) (*listener, error) {
+func listen(run string, user int) (*listener, error) {
 	name := "@p2pbench-" + run
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return &listener{l: l, name: name, patience: helloTimeout}, nil
+	return &listener{l: l, name: name, user: user, patience: helloTimeout}, nil
 }
 
 func (s *listener) Close() error { return s.l.Close() }
@@ -46,14 +46,11 @@ func (s *listener) Close() error { return s.l.Close() }
 // swap waits for the peer, takes its hello and answers with own and the memory's descriptor. It returns the peer's
 // message and a descriptor of the connection.
 func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, int, error) {
-	deadline, _ := ctx.Deadline()
-	_ = s.l.SetDeadline(deadline)
-	stop := context.AfterFunc(ctx, func() { _ = s.l.SetDeadline(time.Now()) })
-	defer stop()
+	defer bound(ctx, s.l)()
 	for {
 		c, err := s.l.AcceptUnix()
 		if err != nil {
-			return Message{}, -1, fmt.Errorf("wait for the peer: %w", err)
+			return Message{}, -1, fmt.Errorf("wait for the peer: %w", ended(ctx, err))
 		}
 		theirs, fds, err := s.serve(ctx, c, own, memory)
 		if errors.Is(err, errStranger) {
@@ -109,7 +106,7 @@ var errDropped = errors.New("file descriptors were dropped: raise the limit of o
 const helloTimeout = 5 * time.Second
 
 func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory int) (hello, []int, error) {
-	if err := sameUser(c); err != nil {
+	if err := ofUser(c, s.user); err != nil {
 		return hello{}, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
@@ -132,9 +129,9 @@ func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory
 	return theirs, fds, nil
 }
 
-// dial reaches rank 0, swaps hellos and returns rank 0's message, the memory's descriptor and the connection's.
-func dial(ctx context.Context, name string, own hello) (Message, int, int, error) {
-	theirs, fds, c, err := ask(ctx, name, own)
+// dial reaches rank 0, a process of user, swaps hellos and returns rank 0's message, the memory's descriptor and the connection's.
+func dial(ctx context.Context, name string, user int, own hello) (Message, int, int, error) {
+	theirs, fds, c, err := ask(ctx, name, user, own)
 	if err != nil {
 		return Message{}, -1, -1, err
 	}
@@ -151,7 +148,7 @@ func dial(ctx context.Context, name string, own hello) (Message, int, int, error
 }
 
 // ask connects and swaps hellos.
-func ask(ctx context.Context, name string, own hello) (_ hello, _ []int, _ *net.UnixConn, err error) {
+func ask(ctx context.Context, name string, user int, own hello) (_ hello, _ []int, _ *net.UnixConn, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", name)
 	if err != nil {
@@ -163,7 +160,7 @@ func ask(ctx context.Context, name string, own hello) (_ hello, _ []int, _ *net.
 			_ = c.Close()
 		}
 	}()
-	if err := sameUser(c); err != nil {
+	if err := ofUser(c, user); err != nil {
 		return hello{}, nil, nil, err
 	}
 	if err := send(ctx, c, own, -1); err != nil {
@@ -188,8 +185,8 @@ func message(h hello, fds []int) (Message, error) {
 	return m, nil
 }
 
-// sameUser refuses connections between users: a handle is the right to write into memory.
-func sameUser(c *net.UnixConn) error {
+// ofUser refuses a peer that is not a process of that user: a handle is the right to write into memory.
+func ofUser(c *net.UnixConn, user int) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -204,7 +201,7 @@ func sameUser(c *net.UnixConn) error {
 	if cerr != nil {
 		return fmt.Errorf("peer's credentials: %w", cerr)
 	}
-	if int(cred.Uid) != os.Geteuid() {
+	if int(cred.Uid) != user {
 		return fmt.Errorf("peer runs as user %d: %w", cred.Uid, errStranger)
 	}
 	return nil
@@ -222,26 +219,38 @@ func send(ctx context.Context, c *net.UnixConn, h hello, memory int) error {
 	if err != nil {
 		return err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = c.SetDeadline(deadline)
-	}
+	defer bound(ctx, c)()
 	var rights []byte
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
 	}
 	_, _, err = c.WriteMsgUnix(b, rights, nil)
+	return ended(ctx, err)
+}
+
+// bound makes what is done on c end with ctx, until free is called.
+func bound(ctx context.Context, c interface{ SetDeadline(time.Time) error }) (free func() bool) {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
+}
+
+// ended is err, or, where somebody cancelled ctx, that.
+func ended(ctx context.Context, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return context.Cause(ctx)
+	}
 	return err
 }
 
 func receive(ctx context.Context, c *net.UnixConn) (hello, []int, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = c.SetDeadline(deadline)
-	}
+	defer bound(ctx, c)()
 	b := make([]byte, maxHello)
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
 	if err != nil {
-		return hello{}, nil, fmt.Errorf("hello from the peer: %w", err)
+		return hello{}, nil, fmt.Errorf("hello from the peer: %w", ended(ctx, err))
 	}
 	fds, err := rights(oob[:oobn])
 	if err != nil {
