@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -262,5 +263,20 @@ func TestConnectionsOfAllRanks(t *testing.T) {
 	}
 	if len(o.Conns) != 2 || o.Conns[0].Rank != 0 || o.Conns[1].Rank != 1 {
 		t.Errorf("%+v", o.Conns)
+	}
+}
+
+// Where both ranks took samples, as in bidir, an iteration lasts until the slower one has all.
+func TestSlowerRankCounts(t *testing.T) {
+	var o Outcome
+	for _, r := range []ranReply{
+		{Samples: []int64{5, 1, 9}, Result: transport.Result{FirstNS: 7}},
+		{Samples: []int64{3, 4, 9}, Result: transport.Result{FirstNS: 6}},
+		{Result: transport.Result{FirstNS: 8}}, // a rank that only answered
+	} {
+		o.merge(&r)
+	}
+	if want := []int64{5, 4, 9}; !slices.Equal(o.Samples, want) || o.FirstNS != 8 {
+		t.Errorf("samples %v, first %d, want %v, 8", o.Samples, o.FirstNS, want)
 	}
 }
