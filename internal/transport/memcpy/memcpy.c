@@ -11,7 +11,7 @@ struct run {
 	int threaded;
 	_Atomic uint64_t go, done; /* operations handed to the thread, finished by it */
 	_Atomic uint32_t stop;
-	struct p2p_error back; /* the thread's */
+	struct p2p_error back; /* the thread's, of the last operation it finished */
 	uint64_t longest;      /* the device times: ns of the slower queue */
 };
 
@@ -48,7 +48,7 @@ static void *copy_back(void *arg) {
 			if (x->l.ctx->yield)
 				p2p_yield();
 		}
-		p2p_loop_post(&l, w->engine, w->inbox, w->source);
+		l.e->code = p2p_loop_post(&l, w->engine, w->inbox, w->source);
 		atomic_store_explicit(&x->done, n, memory_order_release);
 	}
 }
@@ -85,7 +85,11 @@ static int copy_both(struct run *x) {
 	atomic_store_explicit(&x->go, n, memory_order_release);
 	if ((rc = post(x, 0)) || (rc = finish(x, 0)))
 		return rc;
-	return p2p_wait_ge(x->l.ctx, &x->done, n, P2P_WAIT_COPY, x->l.e);
+	if ((rc = p2p_wait_ge(x->l.ctx, &x->done, n, P2P_WAIT_COPY, x->l.e)))
+		return rc;
+	if (x->back.code)
+		*x->l.e = x->back;
+	return x->back.code;
 }
 
 static int copy_one_way(struct run *x, int way) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/best/besttest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -107,6 +108,57 @@ func TestWindowTooLong(t *testing.T) {
 	b.Graph = false
 	if _, err := team.Run(t.Context(), 0, []int{0}, b); err == nil || !strings.Contains(err.Error(), "a window of 513 copies is more than the 512") {
 		t.Errorf("513 copies: %v", err)
+	}
+}
+
+// scripted is a device whose engines are those of a script, in the order in which they are opened.
+type scripted struct {
+	gpu.Device
+	engines []gpu.Engine
+}
+
+func (d *scripted) Engine(string) (gpu.Engine, error) {
+	e := d.engines[0]
+	d.engines = d.engines[1:]
+	return e, nil
+}
+
+// A copy that fails on the thread that copies back ends the batch as one of the other direction does.
+func TestCopyBackFails(t *testing.T) {
+	infos := transporttest.Require(t, host.Driver(), 1)
+	device, err := host.Driver().Open(infos[0].UUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, device)
+	page, err := abi.NewPage(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, page)
+	ctx := abi.NewCtx(page, 0, 20*time.Second, false)
+	defer ctx.Close()
+	m := besttest.NewMachine(besttest.Trouble{})
+	defer m.Close()
+	d := &scripted{Device: device}
+	for way := range 2 {
+		e := m.Engine("scripted", besttest.Cost{Fail: way == 1})
+		e.Synchronous()
+		d.engines = append(d.engines, e)
+	}
+	ep, err := memcpy.New(memcpy.Options{}).Open(t.Context(), transport.Env{
+		Devices: []gpu.Info{infos[0], infos[0]}, Device: d, Wait: ctx, CPUs: []int{-1, -1}, Region: 4096,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closing(t, ep)
+	if err := ep.Connect(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	b := transport.Batch{Op: transport.OpBidir, Window: 1, Iters: 3, Check: transport.CheckOff}
+	if _, err := ep.Run(t.Context(), b, make([]int64, b.Iters)); !errors.Is(err, abi.ErrDevice) || !strings.Contains(err.Error(), "a scripted failure") {
+		t.Errorf("got %v, want the failure of the copy back", err)
 	}
 }
 

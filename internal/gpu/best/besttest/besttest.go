@@ -81,6 +81,9 @@ func (m *Machine) Engine(name string, costs ...Cost) *Engine {
 	return e
 }
 
+// Synchronous makes a copy complete when it returns, as those of a CPU are.
+func (e *Engine) Synchronous() { e.c.async = 0 }
+
 // Name is the name it was made with.
 func (e *Engine) Name() string { return e.name }
 
