@@ -167,6 +167,13 @@ type Chooser interface {
 	Candidates() []string
 }
 
+// Waiter is implemented by devices that wait on their own, as where an engine that is opened tries itself out.
+type Waiter interface {
+	// WaitWith gives such waits of engines opened from now on the deadline and the progress page of x, with the
+	// parent's order to stop on it. x must outlive the engines.
+	WaitWith(x *abi.Ctx)
+}
+
 // Monitor is implemented by devices that can say how they are.
 type Monitor interface {
 	Health() (Health, error)

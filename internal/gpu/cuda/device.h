@@ -29,6 +29,7 @@ struct cuda_device {
 	 * giving the context back would wait for that too: they are left to the end of the process.
 	 */
 	int lost;
+	const struct p2p_ctx *wait; /* of the rank, for waits whose caller has none; NULL: there is no rank */
 	void *ctx;
 	void *module;
 	void *fill, *check, *copy, *proxy, *bulk; /* kernels; bulk is NULL where the image has none */

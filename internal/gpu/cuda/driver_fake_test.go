@@ -216,6 +216,40 @@ func TestFakeHang(t *testing.T) {
 	})
 }
 
+// An engine that hangs while it tries itself out is given up at the rank's deadline, or when the parent asks.
+func TestFakeHangAtOpening(t *testing.T) {
+	for _, name := range []string{"ce", "proxy"} {
+		fake{env: []string{"FAKE_HANG_BYTES=2003"}}.on(t, func(t *testing.T) {
+			page, err := abi.NewPage(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { check(t, page.Close()) }()
+			for _, c := range []struct {
+				timeout time.Duration
+				abort   bool
+				want    error
+			}{{100 * time.Millisecond, false, abi.ErrTimeout}, {time.Hour, true, abi.ErrAborted}} {
+				ctx := abi.NewCtx(page, 0, c.timeout, false)
+				dev, err := New().Open(fakeUUID0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dev.(gpu.Waiter).WaitWith(ctx)
+				if c.abort {
+					page.Rank(0).Abort()
+				}
+				begin := time.Now()
+				if _, err := dev.Engine(name); !errors.Is(err, c.want) || time.Since(begin) > 40*time.Second {
+					t.Errorf("%s: after %v: got %v, want %v", name, time.Since(begin), err, c.want)
+				}
+				_ = dev.Close() // what hangs may stand in its way
+				ctx.Close()
+			}
+		})
+	}
+}
+
 func TestFakePeers(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		drv := New()

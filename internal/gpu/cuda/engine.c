@@ -18,7 +18,7 @@ enum {
 /* How often wait asks before it starts to look at the clock and the abort flag. */
 #define FAST_POLLS 2000
 
-/* Longest wait where there is no caller yet who could give a deadline: the engine trying itself out. */
+/* Longest wait where there is no rank that could give a deadline. */
 #define OWN_TIMEOUT_NS 60000000000u
 
 /* As p2p_check fills it, see internal/gpu/kernel/src/check.cu. */
@@ -330,6 +330,10 @@ static void set_table(struct engine *g) {
 		g->table.launch = NULL;
 		g->table.mark = mark_proxy;
 		g->table.reached = reached_proxy;
+	}
+	if (g->device->wait) {
+		g->own = *g->device->wait;
+		return;
 	}
 	g->own.progress = &g->own_progress;
 	g->own.timeout_ns = OWN_TIMEOUT_NS;

@@ -106,6 +106,13 @@ func (d *device) Queue() (gpu.Queue, error) {
 	return l.Queue()
 }
 
+// WaitWith is the device's own.
+func (d *device) WaitWith(x *abi.Ctx) {
+	if w, ok := d.Device.(gpu.Waiter); ok {
+		w.WaitWith(x)
+	}
+}
+
 // Kernels are the device's own.
 func (d *device) Kernels() ([]gpu.Kernel, error) {
 	if i, ok := d.Device.(gpu.Inspector); ok {

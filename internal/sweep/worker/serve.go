@@ -129,7 +129,7 @@ func (w *server) open(r initRequest) error {
 	w.wait = abi.NewCtx(page, r.Rank, r.Timeout, r.Yield)
 	rep.Clock, rep.Overhead = w.wait.Clock(), w.wait.Overhead()
 	begin := time.Now()
-	if w.device, err = w.factory.Device(r.Devices[r.Rank], r.Inject); err != nil {
+	if w.device, err = w.openDevice(r.Devices[r.Rank], r.Inject); err != nil {
 		return err
 	}
 	rep.DeviceUS = float64(time.Since(begin)) / 1e3
@@ -150,6 +150,15 @@ func (w *server) open(r initRequest) error {
 	return w.reply.Encode(reply{Opened: &rep})
 }
 
+// openDevice opens a device whose waits are this rank's.
+func (w *server) openDevice(i gpu.Info, inject string) (gpu.Device, error) {
+	d, err := w.factory.Device(i, inject)
+	if waiter, ok := d.(gpu.Waiter); ok && err == nil {
+		waiter.WaitWith(w.wait)
+	}
+	return d, err
+}
+
 func (w *server) openArm(a Arm) ([]byte, error) {
 	t, err := w.factory.Transport(a.Transport, a.Options)
 	if err != nil {
@@ -157,7 +166,7 @@ func (w *server) openArm(a Arm) ([]byte, error) {
 	}
 	ep, err := t.Open(context.Background(), transport.Env{
 		Run: w.init.Run + "-" + a.Name, Rank: w.init.Rank, Devices: w.init.Devices, Device: w.device,
-		Open: func(i gpu.Info) (gpu.Device, error) { return w.factory.Device(i, "") },
+		Open: func(i gpu.Info) (gpu.Device, error) { return w.openDevice(i, "") },
 		Wait: w.wait, CPUs: w.init.CPUs,
 		Region: w.init.Region, Timeout: w.init.Timeout,
 	})
