@@ -104,6 +104,11 @@ func (c *command) begin(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.cleanUp(t)
+}
+
+func (c *command) cleanUp(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		for _, pid := range tagged(c.tag) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

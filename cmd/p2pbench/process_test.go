@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -237,24 +238,18 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	}
 }
 
-// On one CPU two spinning ranks must take turns, and the run ends all the same.
-func TestOneCPU(t *testing.T) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+// beginOnOneCPU starts it where it may use one CPU, and returns that one.
+func (c *command) beginOnOneCPU(t *testing.T) int {
+	t.Helper()
+	all, err := abi.ProcessCPUs()
+	if err != nil {
 		t.Fatal(err)
 	}
-	cpu := 0
-	for !set.IsSet(cpu) {
-		cpu++
-	}
-	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8,64K", "--op", "latency,bidir,pingpong", "-n", "20",
-		"--format", "json")
+	cpu := all.List()[0]
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // not unlocked: the thread with its one CPU ends here
-		var one unix.CPUSet
-		one.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
+		if err := abi.CPUsOf(cpu).Pin(); err != nil {
 			started <- err
 			return
 		}
@@ -263,6 +258,15 @@ func TestOneCPU(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
+	c.cleanUp(t)
+	return cpu
+}
+
+// On one CPU two spinning ranks must take turns, and the run ends all the same and says so.
+func TestOneCPU(t *testing.T) {
+	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8,64K", "--op", "latency,bidir,pingpong", "-n", "20",
+		"--format", "json")
+	cpu := c.beginOnOneCPU(t)
 	if code := c.end(t); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, c.stderr.String())
 	}
@@ -275,6 +279,53 @@ func TestOneCPU(t *testing.T) {
 			t.Errorf("rank %d says it ran on CPU %d; there was only %d", r.Rank, r.CPU, cpu)
 		}
 	}
+}
+
+// Threads that do not stay on the CPU of the timing thread stay on those that the user gave the run.
+func TestThreadsStay(t *testing.T) {
+	for thread, args := range map[string][]string{
+		"p2p-queue":     {"sendrecv", "--variant", "put", "--op", "latency", "-n", "1000000"},
+		"p2p-warp":      {"sendrecv", "--variant", "put", "--op", "latency", "-n", "1000000"},
+		"p2p-copy-back": {"ipc", "--vs", "memcpy", "--op", "bidir", "--window", "1", "-n", "1000000"},
+	} {
+		t.Run(thread, func(t *testing.T) {
+			c := newCommand(t, append(args, "--device", "host", "--sizes", "64K", "-q")...)
+			cpu := c.beginOnOneCPU(t)
+			seen := 0
+			eventually(t, thread+" runs", func() bool {
+				for _, allowed := range c.threads(thread) {
+					seen++
+					if allowed != strconv.Itoa(cpu) {
+						t.Fatalf("%s may run on CPUs %s, the run on %d", thread, allowed, cpu)
+					}
+				}
+				return seen >= 20 // it is moved just after its start
+			})
+			if err := c.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			if code := c.end(t); code != exitInterrupt {
+				t.Errorf("exit code %d, want %d", code, exitInterrupt)
+			}
+		})
+	}
+}
+
+// threads lists where each thread of that name in a worker may run, in the kernel's words.
+func (c *command) threads(name string) (allowed []string) {
+	for _, pid := range c.workers() {
+		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is well-formed
+		for _, path := range paths {
+			status, err := os.ReadFile(path)
+			if err != nil || !strings.HasPrefix(string(status), "Name:\t"+name+"\n") {
+				continue
+			}
+			_, list, _ := strings.Cut(string(status), "\nCpus_allowed_list:\t")
+			list, _, _ = strings.Cut(list, "\n")
+			allowed = append(allowed, list)
+		}
+	}
+	return allowed
 }
 
 // Too few open files: either it works, or one line says so.

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* pthread_setname_np, CPU_SET */
+#define _GNU_SOURCE /* pthread_setname_np, pthread_setaffinity_np */
 #include "pool.h"
 
 #include <signal.h>
@@ -7,20 +7,17 @@
 
 #define STACK_BYTES (256u << 10)
 
-/*
- * A rank's timing thread may be pinned to one CPU, where what it starts would stand in its way and in each other's.
- * Such a thread goes wherever the kernel lets this process; any other choice of CPUs is inherited.
- */
-static void leave_the_single_cpu(pthread_t thread) {
-	cpu_set_t cpus;
-	if (pthread_getaffinity_np(thread, sizeof cpus, &cpus) || CPU_COUNT(&cpus) != 1)
-		return;
-	for (int i = 0; i < CPU_SETSIZE; i++)
-		CPU_SET(i, &cpus);
-	pthread_setaffinity_np(thread, sizeof cpus, &cpus); /* where there is no choice it stays */
+int host_cpus_keep(struct host_cpus *c, const void *set, size_t bytes, struct p2p_error *e) {
+	c->bytes = bytes;
+	c->set = malloc(bytes);
+	if (!c->set)
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: no memory for the CPUs of its threads");
+	memcpy(c->set, set, bytes);
+	return P2P_OK;
 }
 
-int host_thread_start(pthread_t *where, void *(*run)(void *), void *arg, const char *name, struct p2p_error *e) {
+int host_thread_start(pthread_t *where, void *(*run)(void *), void *arg, const char *name, const struct host_cpus *cpus,
+		      struct p2p_error *e) {
 	pthread_attr_t attr;
 	sigset_t all, before;
 	sigfillset(&all);
@@ -39,7 +36,7 @@ int host_thread_start(pthread_t *where, void *(*run)(void *), void *arg, const c
 		return P2P_ERR_DEVICE;
 	}
 	pthread_setname_np(*where, name);
-	leave_the_single_cpu(*where);
+	pthread_setaffinity_np(*where, cpus->bytes, cpus->set); /* where it cannot go it stays */
 	return P2P_OK;
 }
 
@@ -57,8 +54,9 @@ static void *stand_by(void *arg) {
 	}
 }
 
-int host_pool_open(struct host_pool *p, uint32_t room, struct p2p_error *e) {
+int host_pool_open(struct host_pool *p, uint32_t room, const struct host_cpus *cpus, struct p2p_error *e) {
 	memset(p, 0, sizeof *p);
+	p->cpus = cpus;
 	p->worker = aligned_alloc(_Alignof(struct host_worker), room * sizeof *p->worker);
 	if (!p->worker)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: no memory for its threads");
@@ -75,7 +73,7 @@ int host_pool_grow(struct host_pool *p, uint32_t n, struct p2p_error *e) {
 		struct host_worker *w = &p->worker[p->count];
 		w->pool = p;
 		w->number = p->count;
-		int rc = host_thread_start(&w->thread, stand_by, w, "p2p-warp", e);
+		int rc = host_thread_start(&w->thread, stand_by, w, "p2p-warp", p->cpus, e);
 		if (rc)
 			return rc;
 	}

@@ -52,6 +52,7 @@ struct queue {
 	uint32_t stamped; /* a bit each */
 	struct host_grid grid;
 	struct host_pool pool;
+	struct host_cpus cpus; /* of all its threads */
 };
 
 /* ---- the thread that does it ------------------------------------------------------------------------------------ */
@@ -352,21 +353,21 @@ static int fill_queue(struct queue *q, struct p2p_error *e) {
 	q->grid.stop = &q->stop;
 	if (!q->ring || !q->record || !q->grid.cell)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: no memory for its commands");
-	int rc = host_pool_open(&q->pool, HOST_CTAS * HOST_WARPS, e);
-	if (rc || (rc = host_thread_start(&q->thread, serve, q, "p2p-queue", e)))
+	int rc = host_pool_open(&q->pool, HOST_CTAS * HOST_WARPS, &q->cpus, e);
+	if (rc || (rc = host_thread_start(&q->thread, serve, q, "p2p-queue", &q->cpus, e)))
 		return rc;
 	q->started = 1;
 	return P2P_OK;
 }
 
-struct p2p_queue *p2p_host_queue_new(struct p2p_error *e) {
+struct p2p_queue *p2p_host_queue_new(const void *cpus, size_t cpu_bytes, struct p2p_error *e) {
 	struct queue *q = zeroed(sizeof *q);
 	if (!q) {
 		p2p_fail(e, P2P_ERR_DEVICE, 0, "host: queue: out of memory");
 		return NULL;
 	}
 	q->table = table(q);
-	if (fill_queue(q, e) == P2P_OK)
+	if (host_cpus_keep(&q->cpus, cpus, cpu_bytes, e) == P2P_OK && fill_queue(q, e) == P2P_OK)
 		return &q->table;
 	p2p_host_queue_free(&q->table);
 	return NULL;
@@ -379,6 +380,7 @@ void p2p_host_queue_free(struct p2p_queue *t) {
 	if (q->started)
 		pthread_join(q->thread, NULL);
 	host_pool_close(&q->pool);
+	free(q->cpus.set);
 	free(q->grid.cell);
 	free(q->record);
 	free(q->ring);

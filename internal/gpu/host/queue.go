@@ -7,6 +7,7 @@ package host
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -22,8 +23,12 @@ type queue struct{ c *C.struct_p2p_queue } // nil once closed
 // Queue opens a queue whose kernels are played by threads. There are as many as the largest grid that was started has
 // warps: it shows that a protocol is right, not what a GPU makes of it.
 func (d *device) Queue() (gpu.Queue, error) {
+	cpus, err := abi.ProcessCPUs()
+	if err != nil {
+		return nil, fmt.Errorf("host: queue: where its threads may run: %w", err)
+	}
 	var e C.struct_p2p_error
-	c := C.p2p_host_queue_new(&e)
+	c := C.p2p_host_queue_new(unsafe.Pointer(unsafe.SliceData(cpus)), C.size_t(len(cpus)*8), &e)
 	if c == nil {
 		return nil, abi.ErrorAt(unsafe.Pointer(&e))
 	}

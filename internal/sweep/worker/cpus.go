@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
 // Placement says where a rank runs.
@@ -107,23 +107,9 @@ func intersect(a, b []int) []int {
 
 // allowedCPUs lists the CPUs this process may run on.
 func allowedCPUs() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
+	set, err := abi.ProcessCPUs()
+	if err != nil {
 		return nil, fmt.Errorf("worker: allowed CPUs: %w", err)
 	}
-	var out []int
-	for c := range len(set) * 64 {
-		if set.IsSet(c) {
-			out = append(out, c)
-		}
-	}
-	return out, nil
-}
-
-func setAffinity(cpus []int) error {
-	var set unix.CPUSet
-	for _, c := range cpus {
-		set.Set(c)
-	}
-	return unix.SchedSetaffinity(0, &set)
+	return set.List(), nil
 }

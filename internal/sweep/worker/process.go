@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
 // process is one worker as the parent sees it.
@@ -89,7 +90,7 @@ func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, st
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	err = s.do(func() error {
 		if p.CPUs != nil {
-			if err := setAffinity(p.CPUs); err != nil {
+			if err := abi.CPUsOf(p.CPUs...).Pin(); err != nil {
 				return fmt.Errorf("set CPUs %v: %w", p.CPUs, err)
 			}
 		}

@@ -119,9 +119,7 @@ func (w *server) open(r initRequest) error {
 	w.progress.At(abi.PhaseOpen)
 	rep := openedReply{Opened: Opened{ProcessUS: float64(w.began-r.Started) / 1e3, CPU: r.CPUs[r.Rank]}}
 	if rep.CPU >= 0 {
-		var set unix.CPUSet
-		set.Set(rep.CPU)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
+		if err := abi.CPUsOf(rep.CPU).Pin(); err != nil {
 			rep.Warnings = append(rep.Warnings, fmt.Sprintf("rank %d: cannot pin to CPU %d: %v", r.Rank, rep.CPU, err))
 			rep.CPU = -1
 		}

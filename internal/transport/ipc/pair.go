@@ -15,8 +15,6 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -132,9 +130,7 @@ func (p *pair) both(f func(*side) error) error {
 // put there still measures.
 func (p *pair) pin(rank int) {
 	if cpu := p.env.CPUs[rank]; cpu >= 0 {
-		var set unix.CPUSet
-		set.Set(cpu)
-		_ = unix.SchedSetaffinity(0, &set)
+		_ = abi.CPUsOf(cpu).Pin()
 	}
 }
 

@@ -53,17 +53,12 @@ static void *copy_back(void *arg) {
 	}
 }
 
-/* The copying thread must not share the CPU to which this one is pinned. */
 static int start_thread(struct run *x) {
-	cpu_set_t cpus;
-	CPU_ZERO(&cpus);
-	for (int i = 0; i < CPU_SETSIZE; i++)
-		if (i != sched_getcpu() || x->l.ctx->yield)
-			CPU_SET(i, &cpus);
 	if (pthread_create(&x->thread, NULL, copy_back, x))
 		return p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "memcpy: cannot start a second copying thread");
 	x->threaded = 1;
-	pthread_setaffinity_np(x->thread, sizeof cpus, &cpus); /* fails on a single CPU, where there is no choice */
+	pthread_setname_np(x->thread, "p2p-copy-back");
+	pthread_setaffinity_np(x->thread, x->end->cpu_bytes, x->end->cpus); /* where it cannot go it stays */
 	return P2P_OK;
 }
 

@@ -170,6 +170,13 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 	if ep.held != nil {
 		ep.end.gate = ep.held.gates()
 	}
+	cpus, err := abi.ProcessCPUs()
+	if err != nil {
+		return fmt.Errorf("memcpy: connect: where a second thread may run: %w", err)
+	}
+	cpus = cpus.Without(ep.env.CPUs[ep.env.Rank]) // it must not share the CPU to which the timing thread is pinned
+	ep.end.cpu_bytes = C.size_t(len(cpus) * 8)
+	ep.end.cpus = C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(cpus))), len(cpus)*8))
 	return nil
 }
 
@@ -218,6 +225,9 @@ func (ep *endpoint) records() bool {
 func (*endpoint) Counters() map[string]uint64 { return nil }
 
 func (ep *endpoint) Close() error {
+	if ep.end != nil {
+		C.free(ep.end.cpus)
+	}
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil
 	var errs []error

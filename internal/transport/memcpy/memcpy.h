@@ -18,6 +18,8 @@ struct memcpy_end {
 	 * No queue: the host times, and the engines copy.
 	 */
 	struct p2p_gate gate[2];
+	void *cpus; /* where the thread that copies back runs, a bit each */
+	size_t cpu_bytes;
 };
 
 /* Lets the engine's device see n bytes of CPU memory at p, whole pages. */
