@@ -12,6 +12,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/p2pbench/p2pbench/internal/cgroup"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
@@ -161,8 +162,16 @@ func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, r
 	defer done()
 	return sweep.Job{
 		Plan: p, Team: team, Opened: team.Opened, Paths: team.Paths, Ranks: ranks,
-		Link: t.driver.Link(t.ranks[0], t.ranks[1]), Began: a.began, Progress: progress,
+		Link: t.driver.Link(t.ranks[0], t.ranks[1]), Began: a.began, Throttled: throttled(cgroup.Own()), Progress: progress,
 	}.Run(ctx)
+}
+
+// throttled counts the periods in which a quota of CPU time was used up; nil where there is none.
+func throttled(groups cgroup.Groups) func() uint64 {
+	if _, limited := groups.CPUs(); !limited {
+		return nil
+	}
+	return groups.Throttled
 }
 
 func nodes(infos []gpu.Info) []int {

@@ -274,6 +274,14 @@ func TestOneCPU(t *testing.T) {
 	if len(d.Cells) != 6 {
 		t.Errorf("%d cells, want 6", len(d.Cells))
 	}
+	for _, cell := range d.Cells {
+		if got := cell.Knobs["wake"]; got != "yield" {
+			t.Errorf("%s %d: says that ranks wait by %q, want yield", cell.Op, cell.Size, got)
+		}
+	}
+	if !slices.ContainsFunc(d.Warnings, func(w string) bool { return strings.HasPrefix(w, "2 ranks share 1 CPU(s): ") }) {
+		t.Errorf("warnings %q, want one that the ranks share a CPU", d.Warnings)
+	}
 	for _, r := range d.Env.Ranks {
 		if r.CPU != cpu && r.CPU != -1 {
 			t.Errorf("rank %d says it ran on CPU %d; there was only %d", r.Rank, r.CPU, cpu)

@@ -38,10 +38,11 @@ var (
 var floors = []floor{
 	{path: "cmd/p2pbench", imports: []string{"internal/..."}},
 	{path: "internal/house"},
+	{path: "internal/cgroup"},
 	{path: "internal/report", imports: []string{"internal/report/..."}},
 	{
 		path:    "internal/sweep",
-		imports: []string{"internal/sweep/...", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record"},
+		imports: []string{"internal/sweep/...", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record", "internal/cgroup"},
 		tests:   anyPath,
 	},
 	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
@@ -61,7 +62,7 @@ var floors = []floor{
 	{path: "internal/gpu/kernel", imports: []string{"internal/gpu"}, tests: anyDevice},
 	{path: "internal/gpu/cuda", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
 	{path: "internal/gpu/hip", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
-	{path: "internal/gpu/host", imports: device, tests: anyDevice},
+	{path: "internal/gpu/host", imports: append([]string{"internal/cgroup"}, device...), tests: anyDevice},
 	{path: "internal/gpu/fault", imports: device, tests: anyDevice},
 	{path: "internal/gpu/best", imports: device, tests: anyDevice},
 }

@@ -30,6 +30,8 @@ type Job struct {
 	Ranks  [][]int            // by arm: the ranks that take part
 	Link   gpu.Link           // from rank 0's to rank 1's device
 	Began  time.Time          // start of the process
+	// Throttled is in how many periods so far a quota of CPU time held this process's groups up; nil: there is no quota.
+	Throttled func() uint64
 	// Progress is called as each cell begins; nil: nobody watches.
 	Progress func(cell, cells int, c Cell)
 }
@@ -99,6 +101,7 @@ type measurement struct {
 	skew          time.Duration
 	checked       uint64
 	throttle      []string
+	throttled     uint64 // by the quota of CPU time, when the cell began
 	linkTx        uint64 // bytes that rank 0's links sent during the subject's blocks
 	linkKnown     bool
 	payload       uint64              // bytes that rank 0 sent in the subject's blocks
@@ -117,6 +120,9 @@ func newMeasurement(j Job, c Cell, number uint64, health []*gpu.Health, counted 
 	}
 	for arm := range m.conns {
 		m.conns[arm] = connections{}
+	}
+	if j.Throttled != nil {
+		m.throttled = j.Throttled()
 	}
 	return m
 }
@@ -324,6 +330,9 @@ func (m *measurement) counters() map[string]uint64 {
 	if m.linkKnown {
 		out["nvlink_tx_bytes"] = m.linkTx
 	}
+	if m.job.Throttled != nil {
+		out["cpu_throttled_periods"] = m.job.Throttled() - m.throttled
+	}
 	return out
 }
 
@@ -341,6 +350,9 @@ func (m *measurement) judge(cell *record.Cell) {
 	var reasons []string
 	if len(m.throttle) > 0 {
 		reasons = append(reasons, "clocks were held down ("+strings.Join(m.throttle, "; ")+")")
+	}
+	if n := cell.Counters["cpu_throttled_periods"]; n > 0 {
+		reasons = append(reasons, fmt.Sprintf("the control group's quota of CPU time was used up in %d periods", n))
 	}
 	direct := m.job.Link.Type == "NVLink" && !m.job.Paths[0][0].ThroughHost
 	if direct && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {

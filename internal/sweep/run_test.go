@@ -392,3 +392,31 @@ func TestHost(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+// A quota of CPU time that is used up during a cell makes it worthless, and only that one.
+func TestThrottledByQuota(t *testing.T) {
+	var periods uint64 = 38
+	team := &fakeTeam{pace: []int64{1000}}
+	team.outcome = func(_, _ int, b transport.Batch, _ *worker.Outcome) error {
+		if b.Size == 64 {
+			periods++
+		}
+		return nil
+	}
+	j := job(t, team, func(s *Spec) { s.Sizes, s.Iters = []uint64{8, 64, 512}, 10 })
+	j.Throttled = func() uint64 { return periods }
+	for _, c := range run(t, j).Cells {
+		n, counted := c.Counters["cpu_throttled_periods"]
+		if invalid := c.Invalid != nil; !counted || invalid != (c.Size == 64) || (n > 0) != invalid {
+			t.Errorf("size %d: %d periods (%v), invalid %v", c.Size, n, counted, c.Invalid)
+		} else if invalid && *c.Invalid != fmt.Sprintf("the control group's quota of CPU time was used up in %d periods", n) {
+			t.Errorf("size %d: %s", c.Size, *c.Invalid)
+		}
+	}
+	j.Throttled = nil
+	for _, c := range run(t, j).Cells {
+		if n, counted := c.Counters["cpu_throttled_periods"]; counted {
+			t.Errorf("size %d: %d periods where there is no quota", c.Size, n)
+		}
+	}
+}

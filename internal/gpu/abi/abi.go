@@ -168,6 +168,9 @@ func (x *Ctx) derive(progress *C.struct_p2p_progress, w Wake) *Ctx {
 	return y
 }
 
+// Yields reports whether waits give the CPU away between looks whatever their Wake says.
+func (x *Ctx) Yields() bool { return x.c.yield != 0 }
+
 // Pointer is the struct p2p_ctx for C code.
 func (x *Ctx) Pointer() unsafe.Pointer { return unsafe.Pointer(x.c) }
 

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/p2pbench/p2pbench/internal/cgroup"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
@@ -109,7 +110,7 @@ func (d *device) Info() gpu.Info { return d.info }
 func (d *device) Close() error { return nil }
 
 // Free is the memory the kernel says it could still give, within the limit of the control group.
-func (d *device) Free() (uint64, error) { return available("/proc/meminfo", "/sys/fs/cgroup") }
+func (d *device) Free() (uint64, error) { return available("/proc/meminfo", cgroup.Own()) }
 
 // Alloc maps whole pages of the kind that Memory's are of, so that a source costs a copy what an inbox does. In a private
 // mapping, what was never written would be the kernel's one page of zeroes, read from the cache, and huge pages would

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/cgroup"
 )
 
 // ntFrom is the message size in bytes from which non-temporal stores win over memcpy: a quarter of the last cache
@@ -41,28 +43,14 @@ func readCacheSize(path string) (uint64, bool) {
 	return n << 10, ok && err == nil
 }
 
-// available is MemAvailable of meminfo, bounded by what the control group of this process still allows (cgroup v2:
-// memory.max less memory.current of every ancestor).
-func available(meminfo, cgroot string) (uint64, error) {
+// available is MemAvailable of meminfo, bounded by what the control groups still allow.
+func available(meminfo string, groups cgroup.Groups) (uint64, error) {
 	free, err := memAvailable(meminfo)
 	if err != nil {
 		return 0, err
 	}
-	self, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return free, nil
-	}
-	_, group, ok := strings.Cut(strings.TrimSpace(string(self)), "0::")
-	if !ok {
-		return free, nil
-	}
-	group, _, _ = strings.Cut(group, "\n")
-	for dir := filepath.Join(cgroot, group); strings.HasPrefix(dir, cgroot); dir = filepath.Dir(dir) {
-		limit, lok := readUint(filepath.Join(dir, "memory.max"))
-		used, uok := readUint(filepath.Join(dir, "memory.current"))
-		if lok && uok {
-			free = min(free, limit-min(used, limit))
-		}
+	if left, limited := groups.Memory(); limited {
+		free = min(free, left)
 	}
 	return free, nil
 }

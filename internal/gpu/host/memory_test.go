@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/p2pbench/p2pbench/internal/cgroup"
+
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
@@ -23,70 +25,30 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// group is this process's control group, which the kernel alone decides.
-func group(t *testing.T) string {
-	t.Helper()
-	self, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Skip(err)
-	}
-	for line := range strings.SplitSeq(string(self), "\n") {
-		if g, ok := strings.CutPrefix(line, "0::"); ok {
-			return g
-		}
-	}
-	t.Skip("no cgroup v2 here")
-	return ""
-}
-
 const meminfo = "MemTotal:       16384 kB\nMemFree:         1024 kB\nMemAvailable:    8192 kB\nBuffers:           12 kB\n"
 
 func TestAvailable(t *testing.T) {
 	for name, c := range map[string]struct {
-		max, current string // of the group's root, which is an ancestor wherever this test runs
+		max, current string // of the control group
 		want         uint64
 	}{
-		"no limit":               {"max\n", "1048576\n", 8 << 20},
-		"a limit beyond it":      {"1073741824\n", "0\n", 8 << 20},
-		"a limit that binds":     {"4194304\n", "1048576\n", 3 << 20},
-		"a limit used up":        {"4194304\n", "4194304\n", 0},
-		"more used than allowed": {"4194304\n", "5000000\n", 0},
-		"no such files":          {"", "", 8 << 20},
+		"no limit":               {"max", "1048576", 8 << 20},
+		"a limit beyond it":      {"1073741824", "0", 8 << 20},
+		"a limit that binds":     {"4194304", "1048576", 3 << 20},
+		"more used than allowed": {"4194304", "5000000", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			group(t)
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "meminfo"), meminfo)
-			root := filepath.Join(dir, "cgroup")
-			if c.max != "" {
-				write(t, filepath.Join(root, "memory.max"), c.max)
-				write(t, filepath.Join(root, "memory.current"), c.current)
-			}
-			if got, err := available(filepath.Join(dir, "meminfo"), root); err != nil || got != c.want {
+			write(t, filepath.Join(dir, "memory.max"), c.max)
+			write(t, filepath.Join(dir, "memory.current"), c.current)
+			write(t, filepath.Join(dir, "cgroup"), "0::/\n")
+			write(t, filepath.Join(dir, "mountinfo"), "30 24 0:26 / "+dir+" rw - cgroup2 cgroup2 rw\n")
+			groups := cgroup.Read(filepath.Join(dir, "cgroup"), filepath.Join(dir, "mountinfo"))
+			if got, err := available(filepath.Join(dir, "meminfo"), groups); err != nil || got != c.want {
 				t.Errorf("%d, %v; want %d", got, err, c.want)
 			}
 		})
-	}
-}
-
-// The tightest of all ancestors binds.
-func TestAvailableInNestedGroups(t *testing.T) {
-	own := group(t)
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "meminfo"), meminfo)
-	root := filepath.Join(dir, "cgroup")
-	write(t, filepath.Join(root, "memory.max"), "5242880")
-	write(t, filepath.Join(root, "memory.current"), "1048576") // 4 MiB left
-	if own != "/" {
-		write(t, filepath.Join(root, own, "memory.max"), "2097152")
-		write(t, filepath.Join(root, own, "memory.current"), "1048576") // 1 MiB left
-	}
-	want := uint64(4 << 20)
-	if own != "/" {
-		want = 1 << 20
-	}
-	if got, err := available(filepath.Join(dir, "meminfo"), root); err != nil || got != want {
-		t.Errorf("%d, %v; want %d (group %s)", got, err, want, own)
 	}
 }
 
@@ -95,7 +57,7 @@ func TestAvailableUnknown(t *testing.T) {
 	write(t, filepath.Join(dir, "old"), "MemTotal: 1 kB\n")
 	write(t, filepath.Join(dir, "odd"), "MemAvailable: lots kB\n")
 	for name, want := range map[string]string{"none": "no such file", "old": "no MemAvailable in", "odd": "invalid syntax"} {
-		if got, err := available(filepath.Join(dir, name), dir); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := available(filepath.Join(dir, name), cgroup.Groups{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %d, %v; want %q", name, got, err, want)
 		}
 	}

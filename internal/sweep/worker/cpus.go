@@ -113,3 +113,16 @@ func allowedCPUs() ([]int, error) {
 	}
 	return set.List(), nil
 }
+
+// shortage says why so many ranks cannot spin each on a CPU of its own: with so many CPUs, of whose time a quota allows
+// so much. "": they can.
+func shortage(ranks, cpus int, quota float64) string {
+	const so = "waits give the CPU away between looks, which costs microseconds"
+	switch {
+	case cpus < ranks:
+		return fmt.Sprintf("%d ranks share %d CPU(s): %s", ranks, cpus, so)
+	case quota < float64(ranks):
+		return fmt.Sprintf("%d ranks have the time of %g CPU(s) by the control group's quota: %s", ranks, quota, so)
+	}
+	return ""
+}

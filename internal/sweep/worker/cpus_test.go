@@ -2,9 +2,11 @@ package worker
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -163,5 +165,24 @@ func TestPlaceHere(t *testing.T) {
 	}
 	if got[0].CPU >= 0 && got[0].CPU == got[1].CPU {
 		t.Errorf("both on CPU %d", got[0].CPU)
+	}
+}
+
+func TestShortage(t *testing.T) {
+	for _, c := range []struct {
+		ranks, cpus int
+		quota       float64
+		want        string // its beginning
+	}{
+		{2, 2, math.Inf(1), ""},
+		{2, 2, 2, ""},
+		{2, 1, math.Inf(1), "2 ranks share 1 CPU(s): waits give the CPU away"},
+		{2, 1, 0.5, "2 ranks share 1 CPU(s): "},
+		{2, 64, 1.5, "2 ranks have the time of 1.5 CPU(s) by the control group's quota: waits"},
+		{8, 64, 7.5, "8 ranks have the time of 7.5 CPU(s)"},
+	} {
+		if got := shortage(c.ranks, c.cpus, c.quota); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%d ranks, %d CPUs, quota %g: %q, want %q", c.ranks, c.cpus, c.quota, got, c.want)
+		}
 	}
 }

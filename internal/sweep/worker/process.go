@@ -139,6 +139,17 @@ func (p *process) reap(out *prefixer) {
 	close(p.gone)
 }
 
+// endedBy reports whether the process has ended by a signal.
+func (p *process) endedBy(sig syscall.Signal) bool {
+	select {
+	case <-p.gone:
+	default:
+		return false
+	}
+	ws, ok := p.state.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && ws.Signal() == sig
+}
+
 // end describes how the process ended.
 func (p *process) end() string {
 	ws, ok := p.state.Sys().(syscall.WaitStatus)

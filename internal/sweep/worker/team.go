@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/p2pbench/p2pbench/internal/cgroup"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -36,6 +39,9 @@ type Team struct {
 	Opened   []Opened           // by rank
 	Paths    [][]transport.Path // by arm, then rank
 	barriers uint64             // so far
+	groups   cgroup.Groups      // of this process, and so of the workers
+	killed   uint64             // by the kernel in these groups, for want of memory, before the workers started
+	shortage string             // why ranks must share CPUs; "": they need not
 	aborted  bool
 	closed   bool
 	ended    bool // workers were told to finish and leave by themselves
@@ -48,7 +54,8 @@ func Launch(ctx context.Context, cfg Config) (_ *Team, err error) {
 		return nil, advised(err)
 	}
 	cfg.Stderr = &shared{w: cfg.Stderr}
-	t := &Team{cfg: cfg, page: page, spawn: newSpawner()}
+	t := &Team{cfg: cfg, page: page, spawn: newSpawner(), groups: cgroup.Own()}
+	t.killed, _ = t.groups.OOMKills()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -69,6 +76,8 @@ func (t *Team) start() error {
 	if err != nil {
 		return err
 	}
+	quota, _ := t.groups.CPUs()
+	t.shortage = shortage(len(t.cfg.Devices), len(cpus), quota)
 	placements := t.placements()
 	for r, p := range placements {
 		inject := ""
@@ -83,7 +92,7 @@ func (t *Team) start() error {
 		t.ranks = append(t.ranks, proc)
 		if err := proc.send(request{Init: &initRequest{
 			Run: t.cfg.Run, Rank: r, Devices: t.cfg.Devices, Arms: t.cfg.Arms, Region: t.cfg.Region,
-			Timeout: t.cfg.Timeout, CPUs: cpusOf(placements), Yield: len(cpus) < len(t.cfg.Devices), Inject: inject,
+			Timeout: t.cfg.Timeout, CPUs: cpusOf(placements), Yield: t.shortage != "", Inject: inject,
 			Started: started,
 		}}, t.cfg.Timeout); err != nil {
 			return err
@@ -119,8 +128,11 @@ func (t *Team) open(ctx context.Context) ([][][]byte, error) {
 		return nil, err
 	}
 	addresses := make([][][]byte, len(t.cfg.Arms))
-	for _, r := range replies {
+	for rank, r := range replies {
 		t.Opened = append(t.Opened, r.Opened.Opened)
+		if rank == 0 && t.shortage != "" {
+			t.Opened[0].Warnings = append(t.Opened[0].Warnings, t.shortage)
+		}
 		for a, addr := range r.Opened.Addresses {
 			addresses[a] = append(addresses[a], addr)
 		}
@@ -333,18 +345,27 @@ func (t *Team) failure(ev event) error {
 	t.abort()
 	f := &Failure{Rank: ev.rank, States: states}
 	if ev.reply == nil {
-		f.Class, f.Text = ErrCrash, t.ranks[ev.rank].loss()
+		f.Class, f.Text = ErrCrash, t.loss(t.ranks[ev.rank])
 		return f
 	}
 	for _, p := range t.ranks {
 		select {
 		case <-p.gone:
-			return &Failure{Rank: p.rank, Class: ErrCrash, Text: p.end(), States: states}
+			return &Failure{Rank: p.rank, Class: ErrCrash, Text: t.loss(p), States: states}
 		default:
 		}
 	}
 	f.Class, f.Text = ev.reply.Failed.class(), ev.reply.Failed.Text
 	return f
+}
+
+// loss says how a process was lost, and whether the kernel ended it because a control group's memory was used up.
+func (t *Team) loss(p *process) string {
+	text := p.loss()
+	if killed, limit := t.groups.OOMKills(); killed > t.killed && p.endedBy(unix.SIGKILL) {
+		text += fmt.Sprintf(", when the control group's memory was used up: raise %s, or use smaller sizes", limit)
+	}
+	return text
 }
 
 // watch passes on the process's next reply, if one is expected, or its end.

@@ -57,7 +57,7 @@ type initRequest struct {
 	Region  uint64        `json:"region"`
 	Timeout time.Duration `json:"timeout"`
 	CPUs    []int         `json:"cpus"`  // by rank, to pin the timing thread to; -1: do not
-	Yield   bool          `json:"yield"` // fewer CPUs than ranks
+	Yield   bool          `json:"yield"` // fewer CPUs, or less CPU time, than ranks
 	Inject  string        `json:"inject,omitempty"`
 	Started int64         `json:"started"` // CLOCK_MONOTONIC_RAW ns when the parent launched the process
 }

@@ -142,6 +142,9 @@ func (s *side) describe() transport.Path {
 		Path: s.o.Path, Engine: s.engine.Name(), Completion: "receiver", ThroughHost: s.o.Path == "relay",
 		Knobs: map[string]string{"path": s.o.Path, "engine": s.engine.Name(), "completion": s.o.Completion, "wake": s.o.Wake},
 	}
+	if s.o.wake().Mode == abi.WakeSpin && s.ctx.Yields() {
+		p.Knobs["wake"] = "yield"
+	}
 	if s.chosen != "" {
 		p.Knobs["chosen"] = s.chosen
 	}
