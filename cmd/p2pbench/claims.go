@@ -351,7 +351,7 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	if err := accepted(p); err != nil {
 		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 	}
-	if err := p.Fits(free); err != nil {
+	if err := fits(p); err != nil {
 		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 	}
 	return trial{plan: p, common: c, target: where, ranks: ranks}, nil

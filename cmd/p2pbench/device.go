@@ -7,6 +7,8 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/rlimit"
+	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
 // target chooses every rank's device.
@@ -132,4 +134,30 @@ func free(i gpu.Info) (uint64, error) {
 		return 0, err
 	}
 	return d.Free()
+}
+
+// sharedBytes is the most that ranks share in one piece beside their buffers.
+const sharedBytes = 4 << 20
+
+// fits refuses a plan that needs more than its devices have, or than this process's limits allow.
+func fits(p sweep.Plan) error {
+	if err := p.Fits(free); err != nil {
+		return err
+	}
+	space, file := rlimit.AddressSpace(), rlimit.FileSize()
+	for r, i := range p.Ranks {
+		var own, shared uint64 // of GPUs the driver knows
+		if i.Kind == host.Kind {
+			own, shared = p.Bytes[r], p.Region
+		}
+		if own += rlimit.OwnAddressSpace; own > space {
+			return fmt.Errorf("rank %d: the address space is limited to %d KiB: raise the limit (ulimit -v) to %d or more, or use smaller sizes",
+				r, space>>10, own>>10)
+		}
+		if shared += sharedBytes; shared > file {
+			return fmt.Errorf("rank %d: files are limited to %d KiB, and so is the memory that ranks share: raise the limit (ulimit -f) to %d KiB or more, or use smaller sizes",
+				r, file>>10, shared>>10)
+		}
+	}
+	return nil
 }

@@ -102,7 +102,7 @@ func (c *common) plan(subject worker.Arm) (sweep.Plan, target, error) {
 	if err := accepted(p); err != nil {
 		return p, t, err
 	}
-	if err := p.Fits(free); err != nil {
+	if err := fits(p); err != nil {
 		return p, t, usageError{err}
 	}
 	return p, t, nil

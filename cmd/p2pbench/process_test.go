@@ -336,32 +336,6 @@ func (c *command) threads(name string) (allowed []string) {
 	return allowed
 }
 
-// Too few open files: either it works, or one line says so.
-func TestFewOpenFiles(t *testing.T) {
-	worked := false
-	for _, limit := range []int{12, 16, 18, 20, 24, 64} {
-		c := newCommandUnder(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, limit), "sh"},
-			"ipc", "--device", "host", "--sizes", "8", "-n", "10", "--format", "json")
-		c.begin(t)
-		switch code := c.end(t); code {
-		case exitOK:
-			worked = true
-		case exitUsage, exitLost:
-			if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "open files") {
-				t.Errorf("limit %d: %q, %v", limit, text, err)
-			}
-			if c.stdout.Len() > 0 {
-				t.Errorf("limit %d: stdout %q", limit, c.stdout.String())
-			}
-		default:
-			t.Errorf("limit %d: exit code %d: %s", limit, code, c.stderr.String())
-		}
-	}
-	if !worked {
-		t.Error("64 open files are not enough")
-	}
-}
-
 // Containers give /dev/shm 64 MiB, or nothing. It does not matter how much: buffers, link and progress page are
 // memfds, which belong to no mounted file system; sockets are in the abstract namespace. Shown where mounting is
 // allowed, with less than one message in it.

@@ -39,6 +39,7 @@ var floors = []floor{
 	{path: "cmd/p2pbench", imports: []string{"internal/..."}},
 	{path: "internal/house"},
 	{path: "internal/cgroup"},
+	{path: "internal/rlimit"},
 	{path: "internal/report", imports: []string{"internal/report/..."}},
 	{
 		path:    "internal/sweep",
@@ -74,6 +75,7 @@ var cgoPackages = []string{
 	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
 	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
 	"internal/transport/rdma", "internal/transport/rdma/verbs",
+	"internal/rlimit", // what must be said before there is Go
 }
 
 // maxLines is where a file has become several topics.

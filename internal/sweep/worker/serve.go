@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -45,6 +46,7 @@ func Serve(f Factory) int {
 	// A child of this process that outlived it would hold them open, and the parent would wait for the child's end.
 	unix.CloseOnExec(controlFD)
 	unix.CloseOnExec(progressFD)
+	signal.Ignore(unix.SIGXFSZ) // memory beyond the limit of a file's size is an error, and says which
 	// Nothing else runs while a batch does; a collection would only disturb it. Workers keep little on the heap.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(1 << 30)
