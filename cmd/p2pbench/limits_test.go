@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 		"hardly any address space":   {"ulimit -v 1500000", nil, "the address space is limited to 1500000 KiB"},
 		"none for the buffers":       {"ulimit -v 5000000", []string{"--sizes", "512M"}, "the address space is limited to 5000000 KiB: raise the limit (ulimit -v) to "},
 		"files smaller than inboxes": {"ulimit -f 20000", []string{"--sizes", "16M"}, "files are limited to "},
-		"no file that ranks share": {"ulimit -f 10", nil, "files are limited to "},
+		"no file that ranks share":   {"ulimit -f 10", nil, "files are limited to "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newCommandUnder(t, []string{"sh", "-c", c.limit + `; exec "$@"`, "sh"},
