@@ -95,7 +95,7 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 		o.Fault = f.inject
 	}
 	if f.graph == 1 && (o.Engine == "auto" || o.Engine == "") {
-		o.Engine = "ce" // a choice by size cannot be recorded as one graph
+		o.Engine = gpu.EngineCE // a choice by size cannot be recorded as one graph
 	}
 	if _, err := ipc.New(o); err != nil {
 		return worker.Arm{}, usageError{err}

@@ -44,7 +44,7 @@ func TestHWAuto(t *testing.T) {
 			t.Errorf("size %d went by %s, knobs %v", cell.Size, cell.Engine, cell.Knobs)
 		}
 		payload := cell.Counters["payload_bytes"]
-		if sent, ok := cell.Counters["nvlink_tx_bytes"]; ok && sent > 2*payload+1<<20 {
+		if sent, ok := cell.Counters["link_tx_bytes"]; ok && sent > 2*payload+1<<20 {
 			t.Errorf("size %d: NVLink sent %d bytes for %d of payload", cell.Size, sent, payload)
 		}
 	}
@@ -69,7 +69,7 @@ func checkHWCell(t *testing.T, d record.Document, c record.Cell) {
 	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were held down") { // which a test cannot mend
 		t.Errorf("invalid: %s", *c.Invalid)
 	}
-	payload, tx := c.Counters["payload_bytes"], c.Counters["nvlink_tx_bytes"]
+	payload, tx := c.Counters["payload_bytes"], c.Counters["link_tx_bytes"]
 	if want := (uint64(c.Warmup) + 40) * uint64(c.Window) * c.Size; payload < want {
 		t.Errorf("%d payload bytes sent, want at least %d", payload, want)
 	}

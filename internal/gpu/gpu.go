@@ -29,17 +29,29 @@ type Info struct {
 	Memory uint64 `json:"memory"`           // bytes in all
 	CTAs   int    `json:"ctas,omitempty"`   // thread blocks of a kernel that are sure to run at once; 0: not known
 	Driver string `json:"driver,omitempty"` // "580.159.04 (CUDA 13.0)"
+	Warp   int    `json:"warp,omitempty"`   // threads of a block that run in step; 1 on a CPU; 0: it runs no kernels
+	// CopyEngine names the engine that copies without a kernel, on a stream of its own where the device has streams.
+	CopyEngine string `json:"copy_engine,omitempty"`
 }
 
 // Same reports whether a and b are one physical device.
 func (i Info) Same(b Info) bool { return i.Kind == b.Kind && i.UUID == b.UUID }
 
+// KindHost is the kind of CPU memory.
+const KindHost = "host"
+
+// OnCPU reports whether the device is CPU memory: CPUs read it, several ranks may share it, and threads of the CPU play
+// its kernels.
+func (i Info) OnCPU() bool { return i.Kind == KindHost }
+
 // Link describes the way from one device to another.
 type Link struct {
-	Type   string `json:"type"`             // "NVLink", "PCIe", "same GPU", "CPU memory"
-	Count  int    `json:"count,omitempty"`  // links, for NVLink
+	Type   string `json:"type"`             // what people call it: "NVLink", "PCIe", "same GPU", "CPU memory"
+	Count  int    `json:"count,omitempty"`  // links side by side, where the type has a number of them
 	Peer   bool   `json:"peer"`             // direct loads and stores are possible
 	Detail string `json:"detail,omitempty"` // "18 × NVLink 4, 26.562 GB/s each"
+	// Counted says that the devices' Health counts what goes this way, at least all of the payload.
+	Counted bool `json:"counted,omitempty"`
 }
 
 // Driver finds the devices of one kind.
@@ -114,6 +126,9 @@ const (
 	HandleFabric HandleKind = "fabric" // cuda: cuMemExportToShareableHandle, 64 bytes that other nodes can open too
 )
 
+// EngineCE is the name of the copy engine on the devices that have one, whoever made them.
+const EngineCE = "ce"
+
 // Engine is one way of copying on a device, with a stream of its own where the device has streams.
 type Engine interface {
 	// Name is the name it was opened by, or the choice that "auto" made.
@@ -136,6 +151,12 @@ type Queue interface {
 	Table() *abi.Queue
 	// Close releases the queue, which must be idle. A second Close does nothing.
 	Close() error
+}
+
+// Recorder is implemented by devices that can record what a library puts on a stream of theirs.
+type Recorder interface {
+	// Recorder is the device's table for it, valid until the process ends.
+	Recorder() (*abi.Recorder, error)
 }
 
 // Inspector is implemented by devices that can tell how their kernels were compiled.
@@ -189,7 +210,7 @@ type Health struct {
 	ECCErrors     *uint64  `json:"ecc_uncorrected,omitempty"` // since the driver was loaded
 	// Throttle lists the reasons for which clocks are held down now, other than being idle or asked to.
 	Throttle []string `json:"throttle,omitempty"`
-	// LinkTxBytes and LinkRxBytes count payload sent and received over all NVLinks since some moment in the past.
+	// LinkTxBytes and LinkRxBytes count payload sent and received over all links to other devices since some moment in the past.
 	LinkTxBytes *uint64 `json:"link_tx_bytes,omitempty"`
 	LinkRxBytes *uint64 `json:"link_rx_bytes,omitempty"`
 }

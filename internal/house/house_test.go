@@ -30,7 +30,7 @@ type floor struct {
 }
 
 var (
-	device    = []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/best"}
+	device    = []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/autotune", "internal/gpu/dynlib"}
 	anyDevice = []string{"internal/gpu/..."}
 	anyPath   = []string{"internal/gpu/...", "internal/transport/..."}
 )
@@ -47,32 +47,35 @@ var floors = []floor{
 		tests:   anyPath,
 	},
 	{path: "internal/transport", imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
-	{path: "internal/transport/ipc/lru"},
-	{path: "internal/transport/ipc/ring"},
+	{path: "internal/transport/ipc/lru/lrutest"},
+	{path: "internal/transport/ipc/ring/ringtest"},
 	{
 		path:    "internal/transport/rdma",
 		imports: append([]string{"internal/transport", "internal/transport/loop", "internal/transport/link", "internal/transport/rdma/..."}, device...),
 		tests:   anyPath,
 	},
 	{path: "internal/transport/rdma/pool"},
-	{path: "internal/transport/rdma/verbs", imports: []string{"internal/gpu", "internal/gpu/abi"}, tests: anyPath},
+	{path: "internal/transport/rdma/verbs", imports: []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/dynlib"}, tests: anyPath},
 	// The suite runs real devices, and ranks as the processes that they are.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
 	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
 	{path: "internal/gpu/abi"},
+	{path: "internal/gpu/abi/abitest", imports: []string{"internal/gpu/abi"}},
 	{path: "internal/gpu/kernel", imports: []string{"internal/gpu"}, tests: anyDevice},
 	{path: "internal/gpu/cuda", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
 	{path: "internal/gpu/hip", imports: append([]string{"internal/gpu/kernel"}, device...), tests: anyDevice},
 	{path: "internal/gpu/host", imports: append([]string{"internal/cgroup"}, device...), tests: anyDevice},
 	{path: "internal/gpu/fault", imports: device, tests: anyDevice},
-	{path: "internal/gpu/best", imports: device, tests: anyDevice},
+	{path: "internal/gpu/autotune", imports: device, tests: anyDevice},
+	{path: "internal/gpu/dynlib", imports: []string{"internal/gpu"}, tests: anyDevice},
 }
 
 // cgoPackages may hold C; every other package is pure Go.
 var cgoPackages = []string{
-	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/best",
-	"internal/gpu/cuda/enginetest", "internal/gpu/best/besttest", "internal/gpu/host/queuetest", "internal/transport/loop/looptest", "internal/transport/sendrecv/protocoltest", // for tests
-	"internal/transport/loop", "internal/transport/ipc", "internal/transport/ipc/lru", "internal/transport/ipc/ring",
+	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/autotune", "internal/gpu/dynlib",
+	"internal/gpu/cuda/enginetest", "internal/gpu/autotune/autotunetest", "internal/gpu/host/queuetest", "internal/transport/loop/looptest", "internal/transport/sendrecv/protocoltest", // for tests
+	"internal/gpu/abi/abitest", "internal/transport/ipc/lru/lrutest", "internal/transport/ipc/ring/ringtest", // for tests
+	"internal/transport/loop", "internal/transport/ipc",
 	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
 	"internal/transport/rdma", "internal/transport/rdma/verbs",
 	"internal/rlimit", // what must be said before there is Go

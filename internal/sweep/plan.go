@@ -175,7 +175,7 @@ func (s Spec) cell(op transport.Op, size uint64) Cell {
 	return c
 }
 
-func (s Spec) onHost() bool { return s.Devices[0].Kind == "host" }
+func (s Spec) onHost() bool { return s.Devices[0].OnCPU() }
 
 func (s Spec) window(op transport.Op, size uint64) int {
 	if op == transport.OpLatency || op == transport.OpPingPong {

@@ -328,7 +328,7 @@ func (m *measurement) counters() map[string]uint64 {
 		out["checked_bytes"] = m.checked
 	}
 	if m.linkKnown {
-		out["nvlink_tx_bytes"] = m.linkTx
+		out["link_tx_bytes"] = m.linkTx
 	}
 	if m.job.Throttled != nil {
 		out["cpu_throttled_periods"] = m.job.Throttled() - m.throttled
@@ -354,10 +354,10 @@ func (m *measurement) judge(cell *record.Cell) {
 	if n := cell.Counters["cpu_throttled_periods"]; n > 0 {
 		reasons = append(reasons, fmt.Sprintf("the control group's quota of CPU time was used up in %d periods", n))
 	}
-	direct := m.job.Link.Type == "NVLink" && !m.job.Paths[0][0].ThroughHost
+	direct := m.job.Link.Counted && !m.job.Paths[0][0].ThroughHost
 	if direct && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {
-		reasons = append(reasons, fmt.Sprintf("NVLink carried %d of %d payload bytes: the rest went another way",
-			m.linkTx, m.payload))
+		reasons = append(reasons, fmt.Sprintf("%s carried %d of %d payload bytes: the rest went another way",
+			m.job.Link.Type, m.linkTx, m.payload))
 	}
 	if len(reasons) > 0 {
 		text := strings.Join(reasons, "; ")

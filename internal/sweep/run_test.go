@@ -303,19 +303,22 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// counted is a link whose devices count what it carries.
+var counted = gpu.Link{Type: "xGMI", Counted: true}
+
 // The link's own counters say whether the payload went over it.
 func TestLinkCounters(t *testing.T) {
 	for name, c := range map[string]struct {
-		link    string
+		link    gpu.Link
 		percent uint64 // of the payload that the link counts
 		invalid bool
 	}{
-		"all of it":             {"NVLink", 100, false},
-		"and protocol":          {"NVLink", 120, false},
-		"nearly all":            {"NVLink", 91, false},
-		"half went another way": {"NVLink", 50, true},
-		"nothing":               {"NVLink", 0, true},
-		"no NVLink, no claim":   {"PCIe", 0, false},
+		"all of it":             {counted, 100, false},
+		"and protocol":          {counted, 120, false},
+		"nearly all":            {counted, 91, false},
+		"half went another way": {counted, 50, true},
+		"nothing":               {counted, 0, true},
+		"not counted, no claim": {gpu.Link{Type: "PCIe"}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tx uint64 = 1 << 40 // since long ago
@@ -332,14 +335,17 @@ func TestLinkCounters(t *testing.T) {
 				return nil
 			}}
 			j := job(t, team, func(s *Spec) { withBaseline(s); s.Sizes, s.Iters = []uint64{1 << 20}, 20 })
-			j.Link.Type = c.link
+			j.Link = c.link
 			j.Opened[0].Health = counter()
 			cell := run(t, j).Cells[0]
 			if got := cell.Invalid != nil; got != c.invalid {
 				t.Errorf("invalid %v, want %v (%v)", got, c.invalid, cell.Counters)
 			}
-			if got := cell.Counters["nvlink_tx_bytes"]; got != carried {
-				t.Errorf("nvlink_tx_bytes %d, want %d", got, carried)
+			if c.invalid && !strings.HasPrefix(*cell.Invalid, "xGMI carried ") {
+				t.Errorf("invalid: %s", *cell.Invalid)
+			}
+			if got := cell.Counters["link_tx_bytes"]; got != carried {
+				t.Errorf("link_tx_bytes %d, want %d", got, carried)
 			}
 		})
 	}
@@ -353,7 +359,7 @@ func TestLinkCountersOfLittle(t *testing.T) {
 		return nil
 	}}
 	j := job(t, team, func(s *Spec) { s.Iters = 10 })
-	j.Link.Type, j.Opened[0].Health = "NVLink", &gpu.Health{LinkTxBytes: &zero}
+	j.Link, j.Opened[0].Health = counted, &gpu.Health{LinkTxBytes: &zero}
 	if c := run(t, j).Cells[0]; c.Invalid != nil {
 		t.Errorf("invalid: %s", *c.Invalid)
 	}
@@ -362,9 +368,9 @@ func TestLinkCountersOfLittle(t *testing.T) {
 // A machine that does not count its links proves nothing, and says so by silence.
 func TestUnknownLinkCounters(t *testing.T) {
 	j := job(t, &fakeTeam{pace: []int64{1000}}, func(s *Spec) { s.Sizes = []uint64{1 << 20} })
-	j.Link.Type = "NVLink"
+	j.Link = counted
 	c := run(t, j).Cells[0]
-	if _, ok := c.Counters["nvlink_tx_bytes"]; ok || c.Invalid != nil {
+	if _, ok := c.Counters["link_tx_bytes"]; ok || c.Invalid != nil {
 		t.Errorf("counters %v, invalid %v", c.Counters, c.Invalid)
 	}
 }

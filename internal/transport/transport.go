@@ -118,6 +118,11 @@ type Path struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// Since is the time since begin in µs, as Path has its cold costs.
+func Since(begin time.Time) *float64 {
+	return new(float64(time.Since(begin)) / float64(time.Microsecond))
+}
+
 // Check says how much of the payload is compared on the receiver, outside the timed part.
 type Check string
 

@@ -27,10 +27,6 @@ static int engine_check(struct p2p_engine *g, const struct p2p_ctx *c, uintptr_t
 			uint64_t step, struct p2p_mismatch *m, struct p2p_error *e) {
 	return g->check(g->self, c, (const void *)p, n, key, step, m, e);
 }
-static uint64_t payload_key(uint64_t seed, uint64_t size, uint64_t iter, uint64_t rank) {
-	return p2p_payload_key(seed, size, iter, rank);
-}
-static uint8_t payload_byte(uint64_t key, uint64_t offset) { return p2p_payload_byte(key, offset); }
 static uint64_t raw_ns(void) { return p2p_raw_ns(); }
 */
 import "C"
@@ -88,6 +84,14 @@ func ErrorAt(p unsafe.Pointer) error {
 		class = fmt.Errorf("unknown error code %d", int(e.code))
 	}
 	return &Error{Class: class, Native: int(e.native), Text: C.GoString(&e.text[0])}
+}
+
+// Call runs f, which makes one C call, and returns the error that the call left. E is the caller's struct p2p_error: each
+// package that uses cgo has a Go type of its own for it.
+func Call[E any](f func(*E)) error {
+	var e E
+	f(&e)
+	return ErrorAt(unsafe.Pointer(&e))
 }
 
 // Ctx is what every wait of a rank needs: clock, progress page, deadline. It lives in C memory; Close frees it.
@@ -191,19 +195,6 @@ func (x *Ctx) Close() {
 // RawNS is CLOCK_MONOTONIC_RAW in nanoseconds, the time base that all ranks of a host share.
 func RawNS() int64 { return int64(C.raw_ns()) }
 
-// PayloadKey is the key of one message; PayloadByte is its byte at an offset.
-func PayloadKey(seed, size, iter uint64, rank int) uint64 {
-	return uint64(C.payload_key(C.uint64_t(seed), C.uint64_t(size), C.uint64_t(iter), C.uint64_t(rank)))
-}
-
-// PayloadByte is the byte at offset of the message with that key.
-func PayloadByte(key, offset uint64) byte {
-	return byte(C.payload_byte(C.uint64_t(key), C.uint64_t(offset)))
-}
-
-// SampleBytes is the length of each piece that a sampled fill or check covers.
-const SampleBytes = C.P2P_SAMPLE_BYTES
-
 // Mismatch is the outcome of a payload check; Count 0 means that all is right.
 type Mismatch struct {
 	Count, Offset uint64
@@ -255,9 +246,9 @@ func (g *Engine) Check(x *Ctx, p uintptr, n, key, step uint64) (Mismatch, error)
 func (g *Engine) call(f func(*C.struct_p2p_error) C.int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var e C.struct_p2p_error
-	if C.engine_bind(g.c, &e) == C.P2P_OK {
-		f(&e)
-	}
-	return ErrorAt(unsafe.Pointer(&e))
+	return Call(func(e *C.struct_p2p_error) {
+		if C.engine_bind(g.c, e) == C.P2P_OK {
+			f(e)
+		}
+	})
 }

@@ -34,9 +34,6 @@ static int memory_pin(struct p2p_memory *m, uintptr_t p, size_t n, struct p2p_er
 static int memory_unpin(struct p2p_memory *m, uintptr_t p, struct p2p_error *e) {
 	return m->unpin(m->self, (void *)p, e);
 }
-static int memory_unused(struct p2p_memory *m, uint64_t *bytes, struct p2p_error *e) {
-	return m->unused(m->self, bytes, e);
-}
 */
 import "C"
 
@@ -80,12 +77,6 @@ func MemoryAt(p unsafe.Pointer) *Memory {
 
 // Pointer is the struct p2p_memory for C code.
 func (m *Memory) Pointer() unsafe.Pointer { return unsafe.Pointer(m.c) }
-
-// FDs reports whether handles come with a file descriptor.
-func (m *Memory) FDs() bool { return m.c.fds != 0 }
-
-// Granule is the number of bytes that allocations are a multiple of.
-func (m *Memory) Granule() uint64 { return uint64(m.c.granule) }
 
 // Alloc allocates at least n bytes, at that address if it can be had; 0: anywhere.
 func (m *Memory) Alloc(n uint64, at uintptr) (uintptr, error) {
@@ -153,12 +144,4 @@ func (m *Memory) Unpin(p uintptr) error {
 	var e C.struct_p2p_error
 	C.memory_unpin(m.c, C.uintptr_t(p), &e)
 	return ErrorAt(unsafe.Pointer(&e))
-}
-
-// Unused is the number of bytes of the device that nobody uses.
-func (m *Memory) Unused() (uint64, error) {
-	var n C.uint64_t
-	var e C.struct_p2p_error
-	C.memory_unused(m.c, &n, &e)
-	return uint64(n), ErrorAt(unsafe.Pointer(&e))
 }

@@ -30,7 +30,6 @@ enum {
 	SR_BULK_STAGES = 6,                                  /* … and buffers of a role for them */
 	SR_BULK_SHARED = 2 * SR_BULK_STAGES * SR_BULK_CHUNK, /* bulk: dynamic shared memory of a block */
 	SR_TRAIN = 512, /* resident: messages of a window at most that are samples of their own */
-	SR_WARP = 32
 };
 
 /* What a launch does. */

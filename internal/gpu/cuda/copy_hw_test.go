@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -14,7 +15,7 @@ const margin = 64
 // copyOnce copies n bytes between addresses `from` and `to` bytes past a multiple of 16 and checks target and margins.
 // to.dev checks, since it owns the target.
 func copyOnce(r, owner *rig, g *abi.Engine, dst, src uintptr, n uint64, to, from int) error {
-	key := abi.PayloadKey(uint64(to), n, uint64(from), 0)
+	key := abitest.PayloadKey(uint64(to), n, uint64(from), 0)
 	before, after := dst+uintptr(to), dst+uintptr(to)+margin+uintptr(n)
 	r.fill(src+uintptr(from), n, key, 0)
 	owner.fill(before, n+2*margin, key+1, 0)
@@ -105,7 +106,7 @@ func TestHWPeer(t *testing.T) {
 						t.Fatalf("write: %v", err)
 					}
 				}
-				key := abi.PayloadKey(5, n, 5, 5)
+				key := abitest.PayloadKey(5, n, 5, 5)
 				peer.fill(there.Addr(), n, key, 0)
 				r.fill(here.Addr(), n, key+1, 0)
 				r.copy(g, here.Addr(), there.Addr(), n)
@@ -137,7 +138,7 @@ func TestHWRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 				for launch := range 2 {
-					key := abi.PayloadKey(uint64(round), n, uint64(launch), 0)
+					key := abitest.PayloadKey(uint64(round), n, uint64(launch), 0)
 					r.fill(src.Addr(), most*stride, key, 0)
 					r.fill(dst.Addr(), most*stride, key+1, 0)
 					if err := enginetest.Launch(g, r.ctx); err != nil {

@@ -19,8 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x43af0714
-#cgo LDFLAGS: -ldl
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x7f69a25e
 #include <stdlib.h>
 #include "libcuda.h"
 #include "libnvml.h"
@@ -30,44 +29,66 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"strings"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
 // minDriver is the oldest driver that has all functions used here, by the CUDA version it was made for.
 const minDriver = 11040
 
-// libcuda loads the driver library and starts it, once.
-var libcuda = sync.OnceValue(func() error {
-	var why [512]C.char
-	if C.cuda_load(&why[0], C.size_t(len(why))) != 0 {
-		return unsupported("%s: install the NVIDIA driver, or a newer one", C.GoString(&why[0]))
+var (
+	driverLibrary = dynlib.Library{
+		Name: "libcuda", Files: []string{"libcuda.so.1"}, Variable: "P2PBENCH_LIBCUDA",
+		Advice: "install the NVIDIA driver, or a newer one",
+	}
+	nvmlLibrary = dynlib.Library{Name: "NVML", Files: []string{"libnvidia-ml.so.1"}, Variable: "P2PBENCH_LIBNVML"}
+
+	driverLoaded, nvmlLoaded dynlib.Once[struct{}]
+)
+
+// libcuda loads the driver library and starts it.
+func libcuda() error { return load(&driverLoaded, startDriver) }
+
+// libnvml loads NVML and starts it.
+func libnvml() error { return load(&nvmlLoaded, startNVML) }
+
+func load(once *dynlib.Once[struct{}], start func() error) error {
+	_, err := once.Do(func() (struct{}, error) { return struct{}{}, start() })
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
+func startDriver() error {
+	if _, err := driverLibrary.Open(unsafe.Pointer(&C.cuda_library)); err != nil {
+		return err
 	}
 	if v := driverVersion(); v < minDriver {
-		return unsupported("the driver is for CUDA %s, %s or newer is needed: update the NVIDIA driver",
-			cudaVersion(v), cudaVersion(minDriver))
+		return driverLibrary.TooOld("the driver is for CUDA", cudaVersion(v), cudaVersion(minDriver), "update the NVIDIA driver")
 	}
 	if rc := C.cuInit(0); rc != C.CUDA_OK {
-		var e C.struct_p2p_error
 		op := C.CString("cuInit")
 		defer C.free(unsafe.Pointer(op))
-		C.cuda_fail(&e, op, rc)
-		return unsupported("%w: %s", abi.ErrorAt(unsafe.Pointer(&e)), initAdvice(int(rc)))
+		err := abi.Call(func(e *C.struct_p2p_error) { C.cuda_fail(e, op, rc) })
+		return &dynlib.Error{Library: driverLibrary.Name, Cause: err, Advice: initAdvice(int(rc))}
 	}
 	return nil
-})
+}
 
-// libnvml loads NVML and starts it, once.
-var libnvml = sync.OnceValue(func() error {
-	var why [512]C.char
-	if C.nvml_load(&why[0], C.size_t(len(why))) != 0 {
-		return unsupported("%s", C.GoString(&why[0]))
+func startNVML() error {
+	if _, err := nvmlLibrary.Open(unsafe.Pointer(&C.nvml_library)); err != nil {
+		return err
+	}
+	if err := abi.Call(func(e *C.struct_p2p_error) { C.nvml_start(e) }); err != nil {
+		return &dynlib.Error{Library: nvmlLibrary.Name, Cause: err}
 	}
 	return nil
-})
+}
 
 // driverVersion is cuDriverGetVersion's number, 13000 for CUDA 13.0; 0 if it does not say.
 func driverVersion() int {
@@ -110,7 +131,21 @@ func failure(op string, e *C.struct_p2p_error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &c) && c.Native == C.CUDA_NOT_SUPPORTED:
-		return unsupported("%s: %w", op, err)
+		return unsupported("%s: %w", op, lacking(c))
 	}
 	return fmt.Errorf("cuda: %s: %w", op, err)
+}
+
+// lacking makes an [*dynlib.Error] of an error about a function that the driver lacks; others stay as they are.
+func lacking(c *abi.Error) error {
+	function, _, _ := strings.Cut(c.Text, ":")
+	name := C.CString(function)
+	defer C.free(unsafe.Pointer(name))
+	since := C.cuda_lacks(name)
+	if since == nil {
+		return c
+	}
+	return &dynlib.Error{
+		Library: driverLibrary.Name, Symbol: function, Have: cudaVersion(driverVersion()), Need: C.GoString(since), Cause: c,
+	}
 }

@@ -22,6 +22,8 @@ int cuda_device_info(int ordinal, struct cuda_info *info, struct p2p_error *e) {
 		return rc;
 	if ((rc = cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->minor, CUDA_ATTR_MINOR, dev))))
 		return rc;
+	if ((rc = cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->warp, CUDA_ATTR_WARP, dev))))
+		return rc;
 	return cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(&info->sms, CUDA_ATTR_SMS, dev));
 }
 

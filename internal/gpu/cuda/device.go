@@ -35,7 +35,7 @@ type Device struct {
 }
 
 func openDevice(info gpu.Info) (*Device, error) {
-	image, err := kernel.Pick(info.Arch)
+	image, err := kernel.Pick(kernel.PTX, info.Arch)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %s: %w", info.UUID, err)
 	}
@@ -43,7 +43,7 @@ func openDevice(info gpu.Info) (*Device, error) {
 		return nil, unsupported("%s: kernels for %s need a driver for CUDA %s, this one is for %s: update the NVIDIA driver",
 			info.UUID, image.Target, cudaVersion(image.MinDriver), cudaVersion(v))
 	}
-	ptx := C.CString(image.PTX)
+	ptx := C.CString(image.Code)
 	defer C.free(unsafe.Pointer(ptx))
 	const logBytes = 8 << 10
 	log := (*C.char)(C.calloc(1, logBytes))

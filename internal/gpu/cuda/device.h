@@ -11,6 +11,7 @@ struct cuda_info {
 	struct cuda_uuid uuid;
 	int major, minor;
 	int sms;
+	int warp; /* threads */
 	size_t memory;
 };
 

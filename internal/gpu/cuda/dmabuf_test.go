@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
 func TestFakeDMABuf(t *testing.T) {
@@ -37,7 +38,8 @@ func TestFakeDMABufOlderDriver(t *testing.T) {
 	fake{cuda: []string{"-DOMIT_RECENT"}, env: []string{"FAKE_ARCH=8", "FAKE_DRIVER=11070"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
 		_, err := dmabufs(t, r.dev).DMABuf(buffer(t, r.dev, 1))
-		refused(t, err, "cuMemGetHandleForAddressRange")
+		refused(t, err, "cuMemGetHandleForAddressRange: this driver has no such function, drivers for CUDA 11.7 or newer have it")
+		lacks(t, err, dynlib.Error{Library: "libcuda", Symbol: "cuMemGetHandleForAddressRange", Have: "11.7", Need: "11.7"})
 	})
 }
 

@@ -67,6 +67,7 @@ func readInfo(ordinal int) (gpu.Info, error) {
 	return gpu.Info{
 		Kind: "cuda", Index: ordinal, Name: C.GoString(&c.name[0]), UUID: formatUUID(id), PCI: pci,
 		Arch: fmt.Sprintf("sm_%d%d", int(c.major), int(c.minor)), NUMA: numaNode(pci), Memory: uint64(c.memory), CTAs: int(c.sms),
+		Warp: int(c.warp), CopyEngine: gpu.EngineCE,
 	}, nil
 }
 
@@ -202,7 +203,7 @@ func (d *Driver) Link(a, b gpu.Info) gpu.Link {
 	l.Peer = peers(here, there)
 	count, detail := nvlinks(here, there)
 	if count > 0 {
-		l.Type, l.Count = "NVLink", count
+		l.Type, l.Count, l.Counted = "NVLink", count, true
 	}
 	l.Detail = detail
 	return l

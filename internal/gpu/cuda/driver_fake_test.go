@@ -10,6 +10,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
 func TestFakeRunsHardwareTests(t *testing.T) {
@@ -37,11 +38,11 @@ func TestFakeDevices(t *testing.T) {
 		want := []gpu.Info{
 			{
 				Kind: "cuda", Index: 0, Name: "Fake GPU 0", UUID: fakeUUID0, PCI: "0000:3b:00.0", Arch: "sm_90", NUMA: -1,
-				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)",
+				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)", CTAs: 4, Warp: 32, CopyEngine: "ce",
 			},
 			{
 				Kind: "cuda", Index: 1, Name: "Fake GPU 1", UUID: fakeUUID1, PCI: "0000:3c:00.0", Arch: "sm_90", NUMA: -1,
-				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)",
+				Memory: 1 << 30, Driver: "580.159.04 (CUDA 13.0)", CTAs: 4, Warp: 32, CopyEngine: "ce",
 			},
 		}
 		for i := range want {
@@ -96,6 +97,49 @@ func TestFakeDriverRefuses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a driver lacks is said as data, too.
+func TestFakeDriverErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		fake fake
+		want dynlib.Error
+	}{
+		"missing function": {fake{cuda: []string{"-DOMIT_cuMemAlloc_v2"}}, dynlib.Error{Library: "libcuda", Symbol: "cuMemAlloc_v2"}},
+		"old":              {fake{env: []string{"FAKE_DRIVER=11030"}}, dynlib.Error{Library: "libcuda", Have: "11.3", Need: "11.4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.fake.on(t, func(t *testing.T) {
+				_, err := New().Devices()
+				lacks(t, err, c.want)
+				_, again := New().Devices()
+				if again == nil || again.Error() != err.Error() {
+					t.Errorf("asked again: %v, before: %v", again, err)
+				}
+			})
+		})
+	}
+}
+
+func lacks(t *testing.T, err error, want dynlib.Error) {
+	t.Helper()
+	var e *dynlib.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("%v is no dynlib.Error", err)
+	}
+	if got := (dynlib.Error{Library: e.Library, Symbol: e.Symbol, Have: e.Have, Need: e.Need}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A driver that does not start now may start later, as when the fabric manager is still on its way.
+func TestFakeDriverStartsLater(t *testing.T) {
+	fake{}.on(t, func(t *testing.T) {
+		devices := func() error { _, err := New().Devices(); return err }
+		refused(t, failing(t, "cuInit", 802, devices), "nvidia-fabricmanager")
+		check(t, devices())
+		check(t, failing(t, "cuInit", 802, devices)) // it was started
+	})
 }
 
 func TestFakeArchitectures(t *testing.T) {

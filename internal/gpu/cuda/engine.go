@@ -25,7 +25,7 @@ type Engine struct {
 }
 
 var engineKinds = map[string]C.int{
-	"ce": C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK, "proxy": C.CUDA_ENGINE_PROXY,
+	gpu.EngineCE: C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK, "proxy": C.CUDA_ENGINE_PROXY,
 }
 
 // Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks, and the
@@ -34,7 +34,7 @@ func (d *Device) Engines() []string { return enginesOf(d.image) }
 
 // Accepts tells whether the GPU has an engine and a kind of handle; see gpu.Driver.
 func (*Driver) Accepts(i gpu.Info, engine string, handle gpu.HandleKind) error {
-	image, err := kernel.Pick(i.Arch)
+	image, err := kernel.Pick(kernel.PTX, i.Arch)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (*Driver) Accepts(i gpu.Info, engine string, handle gpu.HandleKind) error {
 }
 
 func enginesOf(image kernel.Image) []string {
-	names := []string{"ce", "sm"}
+	names := []string{gpu.EngineCE, "sm"}
 	if image.Has(kernel.CopyBulk) {
 		names = append(names, "bulk")
 	}
@@ -68,11 +68,11 @@ func parseEngine(name string, known []string) (string, uint32, error) {
 		return base, 0, nil
 	}
 	n, err := strconv.ParseUint(limit, 10, 16)
-	if err != nil || n == 0 || base == "ce" && n > C.CUDA_STREAMS {
+	if err != nil || n == 0 || base == gpu.EngineCE && n > C.CUDA_STREAMS {
 		return "", 0, unsupported("engine %q: the number after ce is of streams, 1 to %d, like ce:4; after sm, bulk or proxy "+
 			"it is of thread blocks, like sm:8", name, C.CUDA_STREAMS)
 	}
-	if base == "ce" && n == 1 {
+	if base == gpu.EngineCE && n == 1 {
 		return base, 0, nil
 	}
 	return base, uint32(n), nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
-	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
 func TestHWHealth(t *testing.T) {
@@ -43,7 +43,7 @@ func TestHWLinkCounters(t *testing.T) {
 	}
 	const n, times = 64 << 20, 64
 	src, dst := r.alloc(n), peer.alloc(n)
-	r.fill(src.Addr(), n, abi.PayloadKey(1, n, 1, 1), 0)
+	r.fill(src.Addr(), n, abitest.PayloadKey(1, n, 1, 1), 0)
 	for range times {
 		r.copy(r.ce, dst.Addr(), src.Addr(), n)
 	}

@@ -1,28 +1,28 @@
 #include "libcuda.h"
 
-#include "library.h"
-
 struct cuda_functions cuda_functions;
 
-static const struct cuda_symbol symbols[] = {
-#define X(name, params, args) {#name, offsetof(struct cuda_functions, name), 1},
-	CUDA_REQUIRED(X)
-#undef X
-#define X(name, params, args) {#name, offsetof(struct cuda_functions, name), 0},
-		CUDA_OPTIONAL(X)
-#undef X
-};
+P2P_LIBRARY(cuda_library, cuda_functions, CUDA_REQUIRED, CUDA_OPTIONAL);
 
-int cuda_load(char *why, size_t size) {
-	return cuda_library_open("libcuda.so.1", "P2PBENCH_LIBCUDA", symbols, sizeof symbols / sizeof *symbols,
-				 &cuda_functions, why, size);
+const char *cuda_lacks(const char *function) {
+#define X(name, type, params, args, since)                                                                             \
+	if (!cuda_functions.name && strcmp(function, #name) == 0)                                                      \
+		return since;
+	CUDA_OPTIONAL(X)
+#undef X
+	return NULL;
 }
 
 int cuda_fail(struct p2p_error *e, const char *what, int native) {
-	const char *name = NULL, *text = NULL;
+	const char *name = NULL, *text = NULL, *since = native == CUDA_NOT_SUPPORTED ? cuda_lacks(what) : NULL;
+	p2p_fail(e, P2P_ERR_DEVICE, native, "");
+	if (since) {
+		snprintf(e->text, sizeof e->text,
+			 "%s: this driver has no such function, drivers for CUDA %s or newer have it", what, since);
+		return P2P_ERR_DEVICE;
+	}
 	cuGetErrorName(native, &name);
 	cuGetErrorString(native, &text);
-	p2p_fail(e, P2P_ERR_DEVICE, native, "");
 	snprintf(e->text, sizeof e->text, "%s: %s (%d): %s", what, name ? name : "unknown error", native,
 		 text ? text : "the driver has no text for it");
 	return P2P_ERR_DEVICE;

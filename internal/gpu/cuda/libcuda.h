@@ -8,6 +8,7 @@
 #define CUDA_LIBCUDA_H
 
 #include "gpu/abi/p2p.h"
+#include "gpu/dynlib/dynlib.h"
 
 /* Results. */
 enum {
@@ -24,6 +25,7 @@ enum {
 
 /* Device attributes. */
 enum {
+	CUDA_ATTR_WARP = 10, /* threads */
 	CUDA_ATTR_SMS = 16,
 	CUDA_ATTR_MAJOR = 75,
 	CUDA_ATTR_MINOR = 76,
@@ -68,6 +70,7 @@ enum {
 	CUDA_MEM_FABRIC = 8,     /* handle type: 64 bytes */
 	CUDA_MEM_DEVICE = 1,     /* location type: a device, by ordinal */
 	CUDA_MEM_READ_WRITE = 3, /* cuMemSetAccess */
+	CUDA_NODE_KERNEL = 0,    /* cuGraphNodeGetType */
 };
 
 struct cuda_uuid {
@@ -115,117 +118,138 @@ struct cuda_launch {
 	unsigned count;
 };
 
-/* X(name, parameters, arguments). Contexts, modules, functions, streams and graphs are opaque pointers. */
+/* A kernel of a graph. One of function and kernel says which it is. */
+struct cuda_kernel_node {
+	void *function;
+	unsigned grid[3], block[3];
+	unsigned shared;
+	void **params, **extra;
+	void *kernel;
+	void *context;
+};
+
+/* X(name, type, parameters, arguments). Contexts, modules, functions, streams and graphs are opaque pointers. */
 #define CUDA_REQUIRED(X)                                                                                               \
-	X(cuInit, (unsigned flags), (flags))                                                                           \
-	X(cuDriverGetVersion, (int *version), (version))                                                               \
-	X(cuGetErrorName, (int code, const char **name), (code, name))                                                 \
-	X(cuGetErrorString, (int code, const char **text), (code, text))                                               \
-	X(cuDeviceGetCount, (int *n), (n))                                                                             \
-	X(cuDeviceGet, (int *dev, int ordinal), (dev, ordinal))                                                        \
-	X(cuDeviceGetName, (char *name, int size, int dev), (name, size, dev))                                         \
-	X(cuDeviceGetUuid, (struct cuda_uuid * u, int dev), (u, dev))                                                  \
-	X(cuDeviceGetPCIBusId, (char *id, int size, int dev), (id, size, dev))                                         \
-	X(cuDeviceGetAttribute, (int *value, int attr, int dev), (value, attr, dev))                                   \
-	X(cuDeviceTotalMem_v2, (size_t *bytes, int dev), (bytes, dev))                                                 \
-	X(cuDeviceCanAccessPeer, (int *can, int dev, int peer), (can, dev, peer))                                      \
-	X(cuDevicePrimaryCtxSetFlags_v2, (int dev, unsigned flags), (dev, flags))                                      \
-	X(cuDevicePrimaryCtxRetain, (void **ctx, int dev), (ctx, dev))                                                 \
-	X(cuDevicePrimaryCtxRelease_v2, (int dev), (dev))                                                              \
-	X(cuCtxSetCurrent, (void *ctx), (ctx))                                                                         \
-	X(cuCtxEnablePeerAccess, (void *peer, unsigned flags), (peer, flags))                                          \
-	X(cuModuleLoadDataEx, (void **mod, const void *image, unsigned n, int *options, void **values),                \
+	X(cuInit, int, (unsigned flags), (flags))                                                                      \
+	X(cuDriverGetVersion, int, (int *version), (version))                                                          \
+	X(cuGetErrorName, int, (int code, const char **name), (code, name))                                            \
+	X(cuGetErrorString, int, (int code, const char **text), (code, text))                                          \
+	X(cuDeviceGetCount, int, (int *n), (n))                                                                        \
+	X(cuDeviceGet, int, (int *dev, int ordinal), (dev, ordinal))                                                   \
+	X(cuDeviceGetName, int, (char *name, int size, int dev), (name, size, dev))                                    \
+	X(cuDeviceGetUuid, int, (struct cuda_uuid * u, int dev), (u, dev))                                             \
+	X(cuDeviceGetPCIBusId, int, (char *id, int size, int dev), (id, size, dev))                                    \
+	X(cuDeviceGetAttribute, int, (int *value, int attr, int dev), (value, attr, dev))                              \
+	X(cuDeviceTotalMem_v2, int, (size_t *bytes, int dev), (bytes, dev))                                            \
+	X(cuDeviceCanAccessPeer, int, (int *can, int dev, int peer), (can, dev, peer))                                 \
+	X(cuDevicePrimaryCtxSetFlags_v2, int, (int dev, unsigned flags), (dev, flags))                                 \
+	X(cuDevicePrimaryCtxRetain, int, (void **ctx, int dev), (ctx, dev))                                            \
+	X(cuDevicePrimaryCtxRelease_v2, int, (int dev), (dev))                                                         \
+	X(cuCtxSetCurrent, int, (void *ctx), (ctx))                                                                    \
+	X(cuCtxEnablePeerAccess, int, (void *peer, unsigned flags), (peer, flags))                                     \
+	X(cuModuleLoadDataEx, int, (void **mod, const void *image, unsigned n, int *options, void **values),           \
 	  (mod, image, n, options, values))                                                                            \
-	X(cuModuleUnload, (void *mod), (mod))                                                                          \
-	X(cuModuleGetFunction, (void **f, void *mod, const char *name), (f, mod, name))                                \
-	X(cuFuncGetAttribute, (int *value, int attr, void *f), (value, attr, f))                                       \
-	X(cuFuncSetAttribute, (void *f, int attr, int value), (f, attr, value))                                        \
-	X(cuLaunchKernel,                                                                                              \
+	X(cuModuleUnload, int, (void *mod), (mod))                                                                     \
+	X(cuModuleGetFunction, int, (void **f, void *mod, const char *name), (f, mod, name))                           \
+	X(cuFuncGetAttribute, int, (int *value, int attr, void *f), (value, attr, f))                                  \
+	X(cuFuncSetAttribute, int, (void *f, int attr, int value), (f, attr, value))                                   \
+	X(cuLaunchKernel, int,                                                                                         \
 	  (void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,     \
 	   void *stream, void **params, void **extra),                                                                 \
 	  (f, gx, gy, gz, bx, by, bz, shared, stream, params, extra))                                                  \
-	X(cuMemGetInfo_v2, (size_t *unused, size_t *total), (unused, total))                                           \
-	X(cuMemAlloc_v2, (uint64_t *p, size_t n), (p, n))                                                              \
-	X(cuMemFree_v2, (uint64_t p), (p))                                                                             \
-	X(cuMemHostAlloc, (void **p, size_t n, unsigned flags), (p, n, flags))                                         \
-	X(cuMemFreeHost, (void *p), (p))                                                                               \
-	X(cuMemHostRegister_v2, (void *p, size_t n, unsigned flags), (p, n, flags))                                    \
-	X(cuMemHostUnregister, (void *p), (p))                                                                         \
-	X(cuMemGetAddressRange_v2, (uint64_t *base, size_t *n, uint64_t p), (base, n, p))                              \
-	X(cuPointerGetAttribute, (void *value, int attr, uint64_t p), (value, attr, p))                                \
-	X(cuMemcpyAsync, (uint64_t dst, uint64_t src, size_t n, void *stream), (dst, src, n, stream))                  \
-	X(cuIpcGetMemHandle, (struct cuda_opaque * h, uint64_t p), (h, p))                                             \
-	X(cuIpcOpenMemHandle_v2, (uint64_t *p, struct cuda_opaque h, unsigned flags), (p, h, flags))                   \
-	X(cuIpcCloseMemHandle, (uint64_t p), (p))                                                                      \
-	X(cuStreamCreate, (void **stream, unsigned flags), (stream, flags))                                            \
-	X(cuStreamCreateWithPriority, (void **stream, unsigned flags, int priority), (stream, flags, priority))        \
-	X(cuStreamQuery, (void *stream), (stream))                                                                     \
-	X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags), (stream, event, flags))                      \
-	X(cuStreamDestroy_v2, (void *stream), (stream))                                                                \
-	X(cuEventCreate, (void **event, unsigned flags), (event, flags))                                               \
-	X(cuEventRecord, (void *event, void *stream), (event, stream))                                                 \
-	X(cuEventQuery, (void *event), (event))                                                                        \
-	X(cuEventElapsedTime, (float *ms, void *from, void *to), (ms, from, to))                                       \
-	X(cuEventDestroy_v2, (void *event), (event))                                                                   \
-	X(cuStreamBeginCapture_v2, (void *stream, int mode), (stream, mode))                                           \
-	X(cuStreamEndCapture, (void *stream, void **graph), (stream, graph))                                           \
-	X(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags), (exec, graph, flags))     \
-	X(cuGraphLaunch, (void *exec, void *stream), (exec, stream))                                                   \
-	X(cuGraphExecDestroy, (void *exec), (exec))                                                                    \
-	X(cuGraphDestroy, (void *graph), (graph))
+	X(cuMemGetInfo_v2, int, (size_t *unused, size_t *total), (unused, total))                                      \
+	X(cuMemAlloc_v2, int, (uint64_t *p, size_t n), (p, n))                                                         \
+	X(cuMemFree_v2, int, (uint64_t p), (p))                                                                        \
+	X(cuMemHostAlloc, int, (void **p, size_t n, unsigned flags), (p, n, flags))                                    \
+	X(cuMemFreeHost, int, (void *p), (p))                                                                          \
+	X(cuMemHostRegister_v2, int, (void *p, size_t n, unsigned flags), (p, n, flags))                               \
+	X(cuMemHostUnregister, int, (void *p), (p))                                                                    \
+	X(cuMemGetAddressRange_v2, int, (uint64_t *base, size_t *n, uint64_t p), (base, n, p))                         \
+	X(cuPointerGetAttribute, int, (void *value, int attr, uint64_t p), (value, attr, p))                           \
+	X(cuMemcpyAsync, int, (uint64_t dst, uint64_t src, size_t n, void *stream), (dst, src, n, stream))             \
+	X(cuIpcGetMemHandle, int, (struct cuda_opaque * h, uint64_t p), (h, p))                                        \
+	X(cuIpcOpenMemHandle_v2, int, (uint64_t *p, struct cuda_opaque h, unsigned flags), (p, h, flags))              \
+	X(cuIpcCloseMemHandle, int, (uint64_t p), (p))                                                                 \
+	X(cuStreamCreate, int, (void **stream, unsigned flags), (stream, flags))                                       \
+	X(cuStreamCreateWithPriority, int, (void **stream, unsigned flags, int priority), (stream, flags, priority))   \
+	X(cuStreamQuery, int, (void *stream), (stream))                                                                \
+	X(cuStreamWaitEvent, int, (void *stream, void *event, unsigned flags), (stream, event, flags))                 \
+	X(cuStreamDestroy_v2, int, (void *stream), (stream))                                                           \
+	X(cuEventCreate, int, (void **event, unsigned flags), (event, flags))                                          \
+	X(cuEventRecord, int, (void *event, void *stream), (event, stream))                                            \
+	X(cuEventQuery, int, (void *event), (event))                                                                   \
+	X(cuEventElapsedTime, int, (float *ms, void *from, void *to), (ms, from, to))                                  \
+	X(cuEventDestroy_v2, int, (void *event), (event))                                                              \
+	X(cuStreamBeginCapture_v2, int, (void *stream, int mode), (stream, mode))                                      \
+	X(cuStreamEndCapture, int, (void *stream, void **graph), (stream, graph))                                      \
+	X(cuGraphInstantiateWithFlags, int, (void **exec, void *graph, unsigned long long flags),                      \
+	  (exec, graph, flags))                                                                                        \
+	X(cuGraphLaunch, int, (void *exec, void *stream), (exec, stream))                                              \
+	X(cuGraphExecDestroy, int, (void *exec), (exec))                                                               \
+	X(cuGraphDestroy, int, (void *graph), (graph))
 
+/* X(name, type, parameters, arguments, the first version of CUDA whose drivers have it). */
 #define CUDA_OPTIONAL(X)                                                                                               \
-	X(cuDeviceGetUuid_v2, (struct cuda_uuid * u, int dev), (u, dev))                                               \
-	X(cuMemGetAllocationGranularity, (size_t *n, const struct cuda_mem_prop *prop, int option), (n, prop, option)) \
-	X(cuMemCreate, (uint64_t *h, size_t n, const struct cuda_mem_prop *prop, unsigned long long flags),            \
-	  (h, n, prop, flags))                                                                                         \
-	X(cuMemRelease, (uint64_t h), (h))                                                                             \
-	X(cuMemAddressReserve, (uint64_t *p, size_t n, size_t align, uint64_t at, unsigned long long flags),           \
-	  (p, n, align, at, flags))                                                                                    \
-	X(cuMemAddressFree, (uint64_t p, size_t n), (p, n))                                                            \
-	X(cuMemMap, (uint64_t p, size_t n, size_t offset, uint64_t h, unsigned long long flags),                       \
-	  (p, n, offset, h, flags))                                                                                    \
-	X(cuMemUnmap, (uint64_t p, size_t n), (p, n))                                                                  \
-	X(cuMemSetAccess, (uint64_t p, size_t n, const struct cuda_mem_access *desc, size_t count),                    \
-	  (p, n, desc, count))                                                                                         \
-	X(cuMemExportToShareableHandle, (void *out, uint64_t h, int type, unsigned long long flags),                   \
-	  (out, h, type, flags))                                                                                       \
-	X(cuMemImportFromShareableHandle, (uint64_t *h, void *os_handle, int type), (h, os_handle, type))              \
-	X(cuMemGetHandleForAddressRange, (void *handle, uint64_t p, size_t n, int type, unsigned long long flags),     \
-	  (handle, p, n, type, flags))                                                                                 \
-	X(cuGraphUpload, (void *exec, void *stream), (exec, stream))                                                   \
-	X(cuStreamWaitValue64_v2, (void *stream, uint64_t word, uint64_t value, unsigned flags),                       \
-	  (stream, word, value, flags))                                                                                \
-	X(cuStreamWriteValue64_v2, (void *stream, uint64_t word, uint64_t value, unsigned flags),                      \
-	  (stream, word, value, flags))                                                                                \
-	X(cuLaunchKernelEx, (const struct cuda_launch *l, void *f, void **params, void **extra),                       \
-	  (l, f, params, extra))                                                                                       \
-	X(cuFuncLoad, (void *f), (f))                                                                                  \
-	X(cuEventElapsedTime_v2, (float *ms, void *from, void *to), (ms, from, to))
+	X(cuDeviceGetUuid_v2, int, (struct cuda_uuid * u, int dev), (u, dev), "11.4")                                  \
+	X(cuMemGetAllocationGranularity, int, (size_t *n, const struct cuda_mem_prop *prop, int option),               \
+	  (n, prop, option), "10.2")                                                                                   \
+	X(cuMemCreate, int, (uint64_t *h, size_t n, const struct cuda_mem_prop *prop, unsigned long long flags),       \
+	  (h, n, prop, flags), "10.2")                                                                                 \
+	X(cuMemRelease, int, (uint64_t h), (h), "10.2")                                                                \
+	X(cuMemAddressReserve, int, (uint64_t *p, size_t n, size_t align, uint64_t at, unsigned long long flags),      \
+	  (p, n, align, at, flags), "10.2")                                                                            \
+	X(cuMemAddressFree, int, (uint64_t p, size_t n), (p, n), "10.2")                                               \
+	X(cuMemMap, int, (uint64_t p, size_t n, size_t offset, uint64_t h, unsigned long long flags),                  \
+	  (p, n, offset, h, flags), "10.2")                                                                            \
+	X(cuMemUnmap, int, (uint64_t p, size_t n), (p, n), "10.2")                                                     \
+	X(cuMemSetAccess, int, (uint64_t p, size_t n, const struct cuda_mem_access *desc, size_t count),               \
+	  (p, n, desc, count), "10.2")                                                                                 \
+	X(cuMemExportToShareableHandle, int, (void *out, uint64_t h, int type, unsigned long long flags),              \
+	  (out, h, type, flags), "10.2")                                                                               \
+	X(cuMemImportFromShareableHandle, int, (uint64_t *h, void *os_handle, int type), (h, os_handle, type), "10.2") \
+	X(cuMemGetHandleForAddressRange, int,                                                                          \
+	  (void *handle, uint64_t p, size_t n, int type, unsigned long long flags), (handle, p, n, type, flags),       \
+	  "11.7")                                                                                                      \
+	X(cuGraphUpload, int, (void *exec, void *stream), (exec, stream), "11.1")                                      \
+	X(cuStreamWaitValue64_v2, int, (void *stream, uint64_t word, uint64_t value, unsigned flags),                  \
+	  (stream, word, value, flags), "11.7")                                                                        \
+	X(cuStreamWriteValue64_v2, int, (void *stream, uint64_t word, uint64_t value, unsigned flags),                 \
+	  (stream, word, value, flags), "11.7")                                                                        \
+	X(cuLaunchKernelEx, int, (const struct cuda_launch *l, void *f, void **params, void **extra),                  \
+	  (l, f, params, extra), "11.8")                                                                               \
+	X(cuFuncLoad, int, (void *f), (f), "12.4")                                                                     \
+	X(cuEventElapsedTime_v2, int, (float *ms, void *from, void *to), (ms, from, to), "12.8")                       \
+	X(cuGraphGetNodes, int, (void *graph, void **nodes, size_t *n), (graph, nodes, n), "10.0")                     \
+	X(cuGraphNodeGetType, int, (void *node, int *type), (node, type), "10.0")                                      \
+	X(cuGraphKernelNodeGetParams_v2, int, (void *node, struct cuda_kernel_node *k), (node, k), "12.0")             \
+	X(cuFuncGetName, int, (const char **name, void *function), (name, function), "12.3")                           \
+	X(cuKernelGetName, int, (const char **name, void *kernel), (name, kernel), "12.3")
 
-#define X(name, params, args) int(*name) params;
 struct cuda_functions {
-	CUDA_REQUIRED(X)
-	CUDA_OPTIONAL(X)
+	CUDA_REQUIRED(P2P_POINTER)
+	CUDA_OPTIONAL(P2P_POINTER)
 };
-#undef X
 
-/* Filled by cuda_load; read-only afterwards. */
+/* Filled once cuda_library is loaded; read-only afterwards. */
 extern struct cuda_functions cuda_functions;
+extern const struct p2p_library cuda_library;
 
-#define X(name, params, args)                                                                                          \
-	static inline int name params { return cuda_functions.name args; }
+#define X(name, type, params, args)                                                                                    \
+	static inline type name params { return cuda_functions.name args; }
 CUDA_REQUIRED(X)
 #undef X
-#define X(name, params, args)                                                                                          \
-	static inline int name params { return cuda_functions.name ? cuda_functions.name args : CUDA_NOT_SUPPORTED; }
+#define X(name, type, params, args, since)                                                                             \
+	static inline type name params { return cuda_functions.name ? cuda_functions.name args : CUDA_NOT_SUPPORTED; }
 CUDA_OPTIONAL(X)
 #undef X
 
-/* Finds libcuda.so.1, or what P2PBENCH_LIBCUDA names. Returns 0, or -1 with the reason in why. */
-int cuda_load(char *why, size_t size);
+/* If the driver lacks that optional function: the first version of CUDA whose drivers have it. Else NULL. */
+const char *cuda_lacks(const char *function);
 
-/* Sets *e to "what: CUDA_ERROR_NAME (code): text" and returns P2P_ERR_DEVICE. */
+/*
+ * Sets *e to "what: CUDA_ERROR_NAME (code): text", or for a function that the driver lacks to what it takes to have it,
+ * and returns P2P_ERR_DEVICE.
+ */
 int cuda_fail(struct p2p_error *e, const char *what, int native);
 
 static inline int cuda_ok(struct p2p_error *e, const char *what, int native) {

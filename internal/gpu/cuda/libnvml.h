@@ -3,6 +3,7 @@
 #define CUDA_LIBNVML_H
 
 #include "gpu/abi/p2p.h"
+#include "gpu/dynlib/dynlib.h"
 
 /* Results. */
 enum {
@@ -51,51 +52,50 @@ struct nvml_pci {
 	char id[32];
 };
 
-/* X(name, parameters, arguments). Devices are opaque pointers. */
+/* X(name, type, parameters, arguments). Devices are opaque pointers. */
 #define NVML_REQUIRED(X)                                                                                               \
-	X(nvmlInit_v2, (void), ())                                                                                     \
-	X(nvmlDeviceGetHandleByUUID, (const char *uuid, void **dev), (uuid, dev))
+	X(nvmlInit_v2, int, (void), ())                                                                                \
+	X(nvmlErrorString, const char *, (int code), (code))                                                           \
+	X(nvmlDeviceGetHandleByUUID, int, (const char *uuid, void **dev), (uuid, dev))
 
 #define NVML_OPTIONAL(X)                                                                                               \
-	X(nvmlSystemGetDriverVersion, (char *version, unsigned size), (version, size))                                 \
-	X(nvmlDeviceGetClockInfo, (void *dev, int type, unsigned *mhz), (dev, type, mhz))                              \
-	X(nvmlDeviceGetMaxClockInfo, (void *dev, int type, unsigned *mhz), (dev, type, mhz))                           \
-	X(nvmlDeviceGetTemperature, (void *dev, int sensor, unsigned *celsius), (dev, sensor, celsius))                \
-	X(nvmlDeviceGetPowerUsage, (void *dev, unsigned *mw), (dev, mw))                                               \
-	X(nvmlDeviceGetTotalEccErrors, (void *dev, int type, int counter, unsigned long long *n),                      \
+	X(nvmlSystemGetDriverVersion, int, (char *version, unsigned size), (version, size))                            \
+	X(nvmlDeviceGetClockInfo, int, (void *dev, int type, unsigned *mhz), (dev, type, mhz))                         \
+	X(nvmlDeviceGetMaxClockInfo, int, (void *dev, int type, unsigned *mhz), (dev, type, mhz))                      \
+	X(nvmlDeviceGetTemperature, int, (void *dev, int sensor, unsigned *celsius), (dev, sensor, celsius))           \
+	X(nvmlDeviceGetPowerUsage, int, (void *dev, unsigned *mw), (dev, mw))                                          \
+	X(nvmlDeviceGetTotalEccErrors, int, (void *dev, int type, int counter, unsigned long long *n),                 \
 	  (dev, type, counter, n))                                                                                     \
-	X(nvmlDeviceGetCurrentClocksEventReasons, (void *dev, unsigned long long *mask), (dev, mask))                  \
-	X(nvmlDeviceGetCurrentClocksThrottleReasons, (void *dev, unsigned long long *mask), (dev, mask))               \
-	X(nvmlDeviceGetFieldValues, (void *dev, int n, struct nvml_field *fields), (dev, n, fields))                   \
-	X(nvmlDeviceGetP2PStatus, (void *dev, void *peer, int index, int *status), (dev, peer, index, status))         \
-	X(nvmlDeviceGetNvLinkState, (void *dev, unsigned link, int *active), (dev, link, active))                      \
-	X(nvmlDeviceGetNvLinkRemoteDeviceType, (void *dev, unsigned link, int *type), (dev, link, type))               \
-	X(nvmlDeviceGetNvLinkRemotePciInfo_v2, (void *dev, unsigned link, struct nvml_pci *pci), (dev, link, pci))
+	X(nvmlDeviceGetCurrentClocksEventReasons, int, (void *dev, unsigned long long *mask), (dev, mask))             \
+	X(nvmlDeviceGetCurrentClocksThrottleReasons, int, (void *dev, unsigned long long *mask), (dev, mask))          \
+	X(nvmlDeviceGetFieldValues, int, (void *dev, int n, struct nvml_field *fields), (dev, n, fields))              \
+	X(nvmlDeviceGetP2PStatus, int, (void *dev, void *peer, int index, int *status), (dev, peer, index, status))    \
+	X(nvmlDeviceGetNvLinkState, int, (void *dev, unsigned link, int *active), (dev, link, active))                 \
+	X(nvmlDeviceGetNvLinkRemoteDeviceType, int, (void *dev, unsigned link, int *type), (dev, link, type))          \
+	X(nvmlDeviceGetNvLinkRemotePciInfo_v2, int, (void *dev, unsigned link, struct nvml_pci *pci), (dev, link, pci))
 
-#define X(name, params, args) int(*name) params;
 struct nvml_functions {
-	NVML_REQUIRED(X)
-	NVML_OPTIONAL(X)
-	const char *(*nvmlErrorString)(int code);
+	NVML_REQUIRED(P2P_POINTER)
+	NVML_OPTIONAL(P2P_POINTER)
 };
-#undef X
 
-/* Filled by nvml_load; read-only afterwards. */
+/* Filled once nvml_library is loaded; read-only afterwards. */
 extern struct nvml_functions nvml_functions;
+extern const struct p2p_library nvml_library;
 
-#define X(name, params, args)                                                                                          \
-	static inline int name params { return nvml_functions.name args; }
+#define X(name, type, params, args)                                                                                    \
+	static inline type name params { return nvml_functions.name args; }
 NVML_REQUIRED(X)
 #undef X
-#define X(name, params, args)                                                                                          \
-	static inline int name params { return nvml_functions.name ? nvml_functions.name args : NVML_NOT_SUPPORTED; }
+#define X(name, type, params, args)                                                                                    \
+	static inline type name params { return nvml_functions.name ? nvml_functions.name args : NVML_NOT_SUPPORTED; }
 NVML_OPTIONAL(X)
 #undef X
 
-/* Finds and starts libnvidia-ml.so.1, or what P2PBENCH_LIBNVML names. Returns 0, or -1 with the reason in why. */
-int nvml_load(char *why, size_t size);
-
 /* Sets *e to "what: text (code)" and returns P2P_ERR_DEVICE. */
 int nvml_fail(struct p2p_error *e, const char *what, int native);
+
+/* Starts the library. Returns P2P_OK or P2P_ERR_DEVICE. */
+int nvml_start(struct p2p_error *e);
 
 #endif

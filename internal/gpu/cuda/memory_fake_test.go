@@ -14,6 +14,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -36,7 +37,7 @@ func TestFakeMemoryBook(t *testing.T) {
 				}
 				continue
 			}
-			base := alloc(t, m, 1+random.Uint64N(3*m.Granule()), 0)
+			base := alloc(t, m, 1+random.Uint64N(3*abitest.Granule(m)), 0)
 			live[base] = rangeOf(t, m, base)
 		}
 		for base, want := range live {
@@ -128,8 +129,8 @@ func TestFakeMemoryWithoutVMM(t *testing.T) {
 		refused(t, err, "memfd", "use one of [legacy]")
 		m := r.memory(t, gpu.HandleLegacy)
 		base := alloc(t, m, 1, 0)
-		if x := rangeOf(t, m, base); x.Base != base || m.Granule() != 2<<20 {
-			t.Errorf("%+v, granule %d", x, m.Granule())
+		if x := rangeOf(t, m, base); x.Base != base || abitest.Granule(m) != 2<<20 {
+			t.Errorf("%+v, granule %d", x, abitest.Granule(m))
 		}
 		r.fill(r.alloc(100).Addr(), 100, 1, 0)
 	})
@@ -147,7 +148,7 @@ func TestFakeMemoryOpenFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		wrong := h
-		wrong.Length += m.Granule()
+		wrong.Length += abitest.Granule(m)
 		_, err = m.Open(wrong)
 		reports(t, err, "cuMemMap: CUDA_ERROR_FAKE (1)")
 		wrong = h
@@ -178,17 +179,17 @@ func TestFakeMemoryAddress(t *testing.T) {
 			f.on(t, func(t *testing.T) {
 				r := newRig(t, New(), 0)
 				m := r.memory(t, gpu.HandleVMM)
-				first := alloc(t, m, 4*m.Granule(), 0)
-				hole := first + uintptr(m.Granule())
+				first := alloc(t, m, 4*abitest.Granule(m), 0)
+				hole := first + uintptr(abitest.Granule(m))
 				check(t, m.Release(first))
-				keep := alloc(t, m, m.Granule(), first+3*uintptr(m.Granule()))
-				base := alloc(t, m, 2*m.Granule(), hole)
-				if c.honours && (base != hole || keep != first+3*uintptr(m.Granule())) {
-					t.Errorf("asked for %#x and %#x, got %#x and %#x", first+3*uintptr(m.Granule()), hole, keep, base)
+				keep := alloc(t, m, abitest.Granule(m), first+3*uintptr(abitest.Granule(m)))
+				base := alloc(t, m, 2*abitest.Granule(m), hole)
+				if c.honours && (base != hole || keep != first+3*uintptr(abitest.Granule(m))) {
+					t.Errorf("asked for %#x and %#x, got %#x and %#x", first+3*uintptr(abitest.Granule(m)), hole, keep, base)
 				}
-				r.fill(base, 2*m.Granule(), 3, 0)
-				r.fill(keep, m.Granule(), 4, 0)
-				r.expect(base, 2*m.Granule(), 3, "where it came")
+				r.fill(base, 2*abitest.Granule(m), 3, 0)
+				r.fill(keep, abitest.Granule(m), 4, 0)
+				r.expect(base, 2*abitest.Granule(m), 3, "where it came")
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -87,8 +88,8 @@ func TestHWMemoryShare(t *testing.T) {
 			r.fill(base, shareBytes, 1, 0)
 			h := exportOften(t, m, base)
 			x := rangeOf(t, m, base+12345)
-			if x.Base != base || x.ID != h.ID || x.Length != h.Length || h.Length < shareBytes || h.Length%m.Granule() != 0 {
-				t.Errorf("range %+v, handle %+v, granule %d", x, h, m.Granule())
+			if x.Base != base || x.ID != h.ID || x.Length != h.Length || h.Length < shareBytes || h.Length%abitest.Granule(m) != 0 {
+				t.Errorf("range %+v, handle %+v, granule %d", x, h, abitest.Granule(m))
 			}
 			runImporter(t, exported{kind, h})
 			for i := range r.dev.Engines() {
@@ -116,8 +117,8 @@ func exportOften(t *testing.T, m *abi.Memory, base uintptr) abi.Handle {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (h.FD >= 0) != m.FDs() || (len(took) > 1 && (h.ID != last.ID || h.Length != last.Length)) {
-			t.Errorf("descriptors: %v; handle %+v after %+v", m.FDs(), h, last)
+		if (h.FD >= 0) != abitest.FDs(m) || (len(took) > 1 && (h.ID != last.ID || h.Length != last.Length)) {
+			t.Errorf("descriptors: %v; handle %+v after %+v", abitest.FDs(m), h, last)
 		}
 		if last.FD >= 0 && len(took) > 1 {
 			check(t, unix.Close(last.FD))
@@ -191,7 +192,7 @@ func openShared(t *testing.T, text string) {
 	invalid(t, err, "export: no allocation")
 	invalid(t, m.Release(base), "release: no allocation")
 	refuseHandles(t, m, x.Handle)
-	if m.FDs() {
+	if abitest.FDs(m) {
 		if _, err := unix.FcntlInt(3, unix.F_GETFD, 0); err != nil {
 			t.Errorf("opening took the caller's descriptor: %v", err)
 		}
@@ -205,7 +206,7 @@ func openAgain(t *testing.T, r *rig, m *abi.Memory, h abi.Handle, base uintptr) 
 	again, err := m.Open(h)
 	if err != nil {
 		t.Logf("opened again while mapped: %v", err)
-		if m.FDs() || !errors.Is(err, abi.ErrDevice) {
+		if abitest.FDs(m) || !errors.Is(err, abi.ErrDevice) {
 			t.Error(err)
 		}
 		reports(t, err, "cuIpcOpenMemHandle_v2")
@@ -228,7 +229,7 @@ func refuseHandles(t *testing.T, m *abi.Memory, h abi.Handle) {
 	} {
 		bad := h
 		spoil(&bad)
-		if what == "descriptor" && !m.FDs() {
+		if what == "descriptor" && !abitest.FDs(m) {
 			continue
 		}
 		_, err := m.Open(bad)
@@ -276,10 +277,10 @@ func TestHWMemoryRange(t *testing.T) {
 			var at uintptr
 			sameAddress := 0
 			for i := range uint64(20) {
-				n := 1 + i*m.Granule()/3
+				n := 1 + i*abitest.Granule(m)/3
 				base := alloc(t, m, n, at)
 				x := rangeOf(t, m, base)
-				if x.Base != base || x.Length < n || x.Length%m.Granule() != 0 || seen[x.ID] {
+				if x.Base != base || x.Length < n || x.Length%abitest.Granule(m) != 0 || seen[x.ID] {
 					t.Fatalf("%d bytes at %#x: %+v, known ids %v", n, base, x, seen)
 				}
 				seen[x.ID] = true
@@ -302,7 +303,7 @@ func TestHWMemoryRange(t *testing.T) {
 				at = base
 			}
 			t.Logf("%d of 20 came at the address of the one before", sameAddress)
-			unused, err := m.Unused()
+			unused, err := abitest.Unused(m)
 			if err != nil || unused == 0 || unused > r.dev.Info().Memory {
 				t.Errorf("%d bytes unused, %v", unused, err)
 			}
@@ -321,7 +322,7 @@ func TestHWMemoryAddress(t *testing.T) {
 		}
 		t.Run(string(kind), func(t *testing.T) {
 			m := r.memory(t, kind)
-			n := 4 * m.Granule()
+			n := 4 * abitest.Granule(m)
 			first := alloc(t, m, n, 0)
 			id := rangeOf(t, m, first).ID
 			taken := alloc(t, m, n, first) // not free: comes elsewhere
@@ -330,7 +331,7 @@ func TestHWMemoryAddress(t *testing.T) {
 			}
 			check(t, m.Release(taken))
 			check(t, m.Release(first))
-			for _, want := range []uintptr{first, first + uintptr(m.Granule())} {
+			for _, want := range []uintptr{first, first + uintptr(abitest.Granule(m))} {
 				base := alloc(t, m, n, want)
 				t.Logf("asked for %#x, got it: %v", want, base == want)
 				x := rangeOf(t, m, base)
@@ -351,7 +352,7 @@ func TestHWMemoryTables(t *testing.T) {
 	r := newRig(t, New(), 0)
 	a, b := r.memory(t, gpu.HandleLegacy), r.memory(t, gpu.HandleLegacy)
 	base := alloc(t, a, 1, 0)
-	r.fill(base, a.Granule(), 5, 0)
+	r.fill(base, abitest.Granule(a), 5, 0)
 	invalid(t, b.Release(base), "release: no allocation")
 	other, err := r.dev.Memory(gpu.HandleAuto)
 	if err != nil {
@@ -363,7 +364,7 @@ func TestHWMemoryTables(t *testing.T) {
 	alloc(t, other.Table(), 1, 0)
 	check(t, other.Close())
 	check(t, other.Close())
-	r.expect(base, a.Granule(), 5, "after another table was closed")
+	r.expect(base, abitest.Granule(a), 5, "after another table was closed")
 	check(t, a.Release(base))
 }
 
@@ -391,12 +392,12 @@ func TestHWMemoryPin(t *testing.T) {
 		}
 		t.Logf("pinned %d MiB in %v", n>>20, time.Since(start))
 		for i, name := range append(r.dev.Engines(), "ce:2") {
-			g, key := r.engine(name), abi.PayloadKey(uint64(round), n, uint64(i), 0)
+			g, key := r.engine(name), abitest.PayloadKey(uint64(round), n, uint64(i), 0)
 			r.fill(src.Addr(), n, key, 0)
 			r.fill(dst.Addr(), n, key+1, 0)
 			r.copy(g, address(host), src.Addr(), n)
 			for _, o := range []uint64{0, 1, n / 2, n - 1} {
-				if want := abi.PayloadByte(key, o); host[o] != want {
+				if want := abitest.PayloadByte(key, o); host[o] != want {
 					t.Fatalf("%s to CPU memory: %s", name, differs(int(o), want, host[o]))
 				}
 			}

@@ -65,13 +65,25 @@ func TestFakeWithoutNVML(t *testing.T) {
 	}
 }
 
+// NVML that does not start now may start later.
+func TestFakeNVMLStartsLater(t *testing.T) {
+	fake{env: []string{"FAKE_NVML_INIT=9"}}.on(t, func(t *testing.T) {
+		dev := newRig(t, New(), 0).dev.(gpu.Monitor)
+		_, err := dev.Health()
+		refused(t, err, "Driver Not Loaded (9)")
+		check(t, os.Unsetenv("FAKE_NVML_INIT"))
+		_, err = dev.Health()
+		check(t, err)
+	})
+}
+
 func TestFakeLink(t *testing.T) {
 	for _, c := range []struct {
 		env  string
 		want gpu.Link
 	}{
-		{"FAKE_NVLINK=switch", gpu.Link{Type: "NVLink", Count: 4, Peer: true, Detail: "4 × NVLink 4, 26.562 GB/s each"}},
-		{"FAKE_NVLINK=other", gpu.Link{Type: "NVLink", Count: 2, Peer: true, Detail: "2 × NVLink 4, 26.562 GB/s each"}},
+		{"FAKE_NVLINK=switch", gpu.Link{Type: "NVLink", Count: 4, Peer: true, Counted: true, Detail: "4 × NVLink 4, 26.562 GB/s each"}},
+		{"FAKE_NVLINK=other", gpu.Link{Type: "NVLink", Count: 2, Peer: true, Counted: true, Detail: "2 × NVLink 4, 26.562 GB/s each"}},
 		{"FAKE_NVLINK=none", gpu.Link{Type: "PCIe", Peer: true}},
 	} {
 		t.Run(c.env, func(t *testing.T) {

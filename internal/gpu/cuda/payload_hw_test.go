@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
 var payloadSizes = []uint64{1, 2, 3, 4, 15, 16, 17, 31, 63, 64, 65, 127, 255, 4095, 65537, 1<<20 + 1}
@@ -24,12 +25,12 @@ func TestHWFill(t *testing.T) {
 		host := hostBytes(t, room)
 		want := make([]byte, room)
 		for align := range aligns {
-			key := abi.PayloadKey(7, n, uint64(align), 1)
+			key := abitest.PayloadKey(7, n, uint64(align), 1)
 			for i := range want {
 				host[i], want[i] = 0xee, 0xee
 			}
 			for i := range n {
-				want[guard+align+int(i)] = abi.PayloadByte(key, i)
+				want[guard+align+int(i)] = abitest.PayloadByte(key, i)
 			}
 			r.copy(r.ce, b.Addr(), address(host), uint64(room))
 			r.fill(b.Addr()+guard+uintptr(align), n, key, 0)
@@ -59,13 +60,13 @@ func TestHWCheckFindsOneByte(t *testing.T) {
 	for _, n := range payloadSizes {
 		for _, align := range []uintptr{0, 1, 3, 4, 8, 15} {
 			p := b.Addr() + align
-			key := abi.PayloadKey(3, n, uint64(align), 0)
+			key := abitest.PayloadKey(3, n, uint64(align), 0)
 			r.fill(p, n, key, 0)
 			for _, o := range []uint64{0, 1, 3, 15, 16, 17, 63, 64, 65, 4094, n / 2, n - 1} {
 				if o >= n {
 					continue
 				}
-				right := abi.PayloadByte(key, o)
+				right := abitest.PayloadByte(key, o)
 				r.poke(p+uintptr(o), ^right)
 				want := abi.Mismatch{Count: 1, Offset: o, Expected: right, Got: ^right}
 				if m := r.mismatch(p, n, key, 0); m != want {
@@ -82,11 +83,11 @@ func TestHWCheckCounts(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 100_000
 	b := r.alloc(n)
-	key := abi.PayloadKey(1, n, 2, 3)
+	key := abitest.PayloadKey(1, n, 2, 3)
 	r.fill(b.Addr(), n, key, 0)
 	wrong := []uint64{99_999, 70_001, 70_000, 513, 512}
 	for _, o := range wrong {
-		r.poke(b.Addr()+uintptr(o), ^abi.PayloadByte(key, o))
+		r.poke(b.Addr()+uintptr(o), ^abitest.PayloadByte(key, o))
 	}
 	if m := r.mismatch(b.Addr(), n, key, 0); m.Count != uint64(len(wrong)) || m.Offset != 512 {
 		t.Errorf("got %+v, want %d bytes from 512 on", m, len(wrong))
@@ -105,14 +106,14 @@ func TestHWBeyond4GiB(t *testing.T) {
 	const n = 4<<30 + 3<<20 + 5
 	r.need(n + 64<<20)
 	b := r.alloc(n)
-	key := abi.PayloadKey(9, n, 0, 0)
+	key := abitest.PayloadKey(9, n, 0, 0)
 	for _, step := range []uint64{0, 1 << 20} {
 		r.fill(b.Addr(), n, key, step)
 		for _, o := range []uint64{0, 1<<32 - 1, 1 << 32, 1<<32 + 1<<20, n - 1} {
-			if step != 0 && o%step >= abi.SampleBytes && o < n-abi.SampleBytes {
+			if step != 0 && o%step >= abitest.SampleBytes && o < n-abitest.SampleBytes {
 				continue
 			}
-			right := abi.PayloadByte(key, o)
+			right := abitest.PayloadByte(key, o)
 			r.poke(b.Addr()+uintptr(o), ^right)
 			want := abi.Mismatch{Count: 1, Offset: o, Expected: right, Got: ^right}
 			if m := r.mismatch(b.Addr(), n, key, step); m != want {
@@ -131,16 +132,16 @@ func TestHWSampled(t *testing.T) {
 	host := hostBytes(t, room)
 	for _, n := range []uint64{1, 5, 63, 64, 65, 100, 127, 128, 129, 191, 1000, 4096, 4097, 4160, 4161, 10_000} {
 		for _, step := range []uint64{64, 128, 1024, 4096, 1 << 20} {
-			old, key := abi.PayloadKey(1, n, step, 0), abi.PayloadKey(2, n, step, 0)
+			old, key := abitest.PayloadKey(1, n, step, 0), abitest.PayloadKey(2, n, step, 0)
 			p := b.Addr() + 5
 			r.fill(p, n, old, 0)
 			r.fill(p, n, key, step)
 			r.copy(r.ce, address(host), p, n)
-			inside := func(o uint64) bool { return o%step < abi.SampleBytes || o+abi.SampleBytes >= n }
+			inside := func(o uint64) bool { return o%step < abitest.SampleBytes || o+abitest.SampleBytes >= n }
 			for o := range n {
-				want := abi.PayloadByte(old, o)
+				want := abitest.PayloadByte(old, o)
 				if inside(o) {
-					want = abi.PayloadByte(key, o)
+					want = abitest.PayloadByte(key, o)
 				}
 				if host[o] != want {
 					t.Fatalf("n %d, step %d: %s", n, step, differs(int(o), want, host[o]))

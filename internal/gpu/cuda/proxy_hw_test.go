@@ -8,6 +8,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -63,7 +64,7 @@ func TestHWProxyWindows(t *testing.T) {
 			for round := range 2 {
 				t.Run(fmt.Sprintf("%s/%d/%d", name, limit, round), func(t *testing.T) {
 					g := r.engine(name)
-					key := abi.PayloadKey(uint64(limit), slot, uint64(round), 0)
+					key := abitest.PayloadKey(uint64(limit), slot, uint64(round), 0)
 					r.fill(src.Addr(), slot*most, key, 0)
 					r.fill(dst.Addr(), slot*most, key+1, 0)
 					var copies []enginetest.Copy
@@ -110,7 +111,7 @@ func TestHWProxyOrder(t *testing.T) {
 				g := r.engine(name)
 				stride := uintptr(n+255) &^ 255
 				b := r.alloc(uint64(stride) * (steps + 1))
-				key := abi.PayloadKey(3, n, 0, 0)
+				key := abitest.PayloadKey(3, n, 0, 0)
 				r.fill(b.Addr(), uint64(stride)*(steps+1), key+1, 0)
 				r.fill(b.Addr(), n, key, 0)
 				var chain []enginetest.Copy
@@ -145,7 +146,7 @@ func TestHWProxyIdle(t *testing.T) {
 	for round := range uint64(4) {
 		before := g.Launches()
 		for i := range uint64(3) {
-			key := abi.PayloadKey(round, n, i, 0)
+			key := abitest.PayloadKey(round, n, i, 0)
 			r.fill(src.Addr(), n, key, 0)
 			r.copy(g.Table(), dst.Addr(), src.Addr(), n)
 			r.expect(dst.Addr(), n, key, "round %d, copy %d", round, i)
@@ -259,7 +260,7 @@ func TestHWProxyLetsOthersIn(t *testing.T) {
 	dst, src := r.alloc(n), r.alloc(n)
 	g, m := r.proxy("proxy"), r.memory(t, gpu.HandleLegacy)
 	for round := range uint64(3) {
-		key := abi.PayloadKey(round, n, 0, 0)
+		key := abitest.PayloadKey(round, n, 0, 0)
 		r.fill(src.Addr(), n, key, 0)
 		r.copy(g.Table(), dst.Addr(), src.Addr(), n)
 		start := time.Now()
@@ -303,7 +304,7 @@ func TestHWProxyPairs(t *testing.T) {
 		t.Skip("no peer access")
 	}
 	for i := range uint64(rounds) {
-		key := abi.PayloadKey(i, n, 0, 0)
+		key := abitest.PayloadKey(i, n, 0, 0)
 		r.fill(a.Addr(), n, key, 0)
 		// 0 → 1 by the first, back by the third, and on inside GPU 0 by the second.
 		r.copy(engines[0], b.Addr(), a.Addr(), n)

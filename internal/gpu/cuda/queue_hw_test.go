@@ -11,6 +11,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -93,7 +94,7 @@ func TestHWQueueGate(t *testing.T) {
 		t.Error("no stream for libraries")
 	}
 	for round := range uint64(3) {
-		key := abi.PayloadKey(round, n, 0, 0)
+		key := abitest.PayloadKey(round, n, 0, 0)
 		r.fill(src.Addr(), n, key, 0)
 		r.fill(dst.Addr(), n, key+1, 0)
 		done(t, q.Await(addressOf(&words[0]), round+1), q.Stamp(0), q.Copy(dst.Addr(), src.Addr(), n), q.Stamp(1),
@@ -179,7 +180,7 @@ func TestHWQueueWords(t *testing.T) {
 	r.set(there, 0)
 	r.set(back, 0)
 	for i := range uint64(20) {
-		key := abi.PayloadKey(i, n, 1, 0)
+		key := abitest.PayloadKey(i, n, 1, 0)
 		r.fill(src.Addr(), n, key, 0)
 		done(t, b.Await(there, i+1), b.Copy(dst.Addr(), mid.Addr(), n), b.Write(back, i+1))
 		done(t, a.Copy(mid.Addr(), src.Addr(), n), a.Write(there, i+1), a.Await(back, i+1))
@@ -205,7 +206,7 @@ func TestHWQueuePeer(t *testing.T) {
 	peer.set(there, 0)
 	r.set(back, 0)
 	for i := range uint64(20) {
-		key := abi.PayloadKey(i, n, 2, 0)
+		key := abitest.PayloadKey(i, n, 2, 0)
 		r.fill(src.Addr(), n, key, 0)
 		done(t, b.Await(there, i+1), b.Copy(dst.Addr(), mid.Addr(), n), b.Write(back, i+1))
 		done(t, a.Copy(mid.Addr(), src.Addr(), n), a.Write(there, i+1), a.Await(back, i+1))
@@ -254,7 +255,7 @@ func TestHWQueueRecordWords(t *testing.T) {
 	done(t, a.RecordBegin(), a.Await(credit, 1), a.Write(credit, 0), a.Copy(mid.Addr(), src.Addr(), n), a.Write(full, 1), a.RecordEnd())
 	done(t, b.RecordBegin(), b.Write(credit, 1), b.Await(full, 1), b.Write(full, 0), b.Copy(dst.Addr(), mid.Addr(), n), b.RecordEnd())
 	for round := range uint64(4) {
-		key := abi.PayloadKey(round, n, 3, 0)
+		key := abitest.PayloadKey(round, n, 3, 0)
 		r.fill(src.Addr(), n, key, 0)
 		for range messages {
 			done(t, a.Replay())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -93,7 +94,7 @@ func TestFakeFailures(t *testing.T) {
 			}
 			return err
 		}
-		unused := func() error { _, err := vmmTable.Unused(); return err }
+		unused := func() error { _, err := abitest.Unused(vmmTable); return err }
 		mark := func() error { return enginetest.Mark(r.ce, 0) }
 		reached := func() error { check(t, mark()); _, err := enginetest.Reached(r.ce, 0); return err }
 		cut := r.engine("ce:2")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
@@ -47,7 +48,7 @@ func TestHWStreamsOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := r.engine(name)
 			for round := range uint64(rounds) {
-				key := func(slot int) uint64 { return abi.PayloadKey(round, n, uint64(slot), 0) }
+				key := func(slot int) uint64 { return abitest.PayloadKey(round, n, uint64(slot), 0) }
 				for i, p := range dst {
 					// A small copy in between: it is not cut.
 					steps := []enginetest.Copy{{Dst: p, Src: src.Addr(), N: n}, {Dst: p, Src: src.Addr(), N: 100}}
@@ -89,7 +90,7 @@ func TestHWStreamsRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 				for launch := range uint64(3) {
-					key := abi.PayloadKey(uint64(round), n, launch, 0)
+					key := abitest.PayloadKey(uint64(round), n, launch, 0)
 					for i := range uintptr(count) {
 						if err := enginetest.Fill(g, r.ctx, src.Addr()+i*stride, n, key+uint64(i)); err != nil {
 							t.Fatal(err)
@@ -173,7 +174,7 @@ func TestHWMarks(t *testing.T) {
 	for i, name := range append(r.engines(), "ce:4") {
 		t.Run(name, func(t *testing.T) {
 			g := r.engine(name)
-			key := abi.PayloadKey(uint64(i), n, 0, 0)
+			key := abitest.PayloadKey(uint64(i), n, 0, 0)
 			r.fill(src.Addr(), n, key, 0)
 			r.fill(dst.Addr(), n, key+1, 0)
 			if yes, err := enginetest.Reached(g, 0); !yes || err != nil {

@@ -64,8 +64,8 @@ func Parse(s string) (Fault, error) {
 	return f, nil
 }
 
-// Wrap makes a device whose engines commit the fault. It is a [gpu.Launcher] and a [gpu.Inspector] where d is one, and
-// answers with gpu.ErrUnsupported where d is none.
+// Wrap makes a device whose engines commit the fault. It is a [gpu.Launcher], a [gpu.Recorder] and a [gpu.Inspector]
+// where d is one, and answers with gpu.ErrUnsupported where d is none.
 func Wrap(d gpu.Device, f Fault) gpu.Device { return &device{Device: d, fault: f} }
 
 type device struct {
@@ -111,6 +111,14 @@ func (d *device) WaitWith(x *abi.Ctx) {
 	if w, ok := d.Device.(gpu.Waiter); ok {
 		w.WaitWith(x)
 	}
+}
+
+// Recorder is the device's own: recordings hold what a library does.
+func (d *device) Recorder() (*abi.Recorder, error) {
+	if r, ok := d.Device.(gpu.Recorder); ok {
+		return r.Recorder()
+	}
+	return nil, fmt.Errorf("fault: a %s device records nothing: %w", d.Info().Kind, gpu.ErrUnsupported)
 }
 
 // Kernels are the device's own.

@@ -16,7 +16,8 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/gpu/best/besttest"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
+	"github.com/p2pbench/p2pbench/internal/gpu/autotune/autotunetest"
 	"github.com/p2pbench/p2pbench/internal/gpu/fault"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 )
@@ -86,7 +87,7 @@ func TestFlip(t *testing.T) {
 		g := e.Table()
 		source, inbox := make([]byte, 1000), make([]byte, 1000)
 		for i := range uint64(4) {
-			key := abi.PayloadKey(1, 1000, i, 0)
+			key := abitest.PayloadKey(1, 1000, i, 0)
 			if err := g.Fill(x, at(source), 1000, key, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -177,33 +178,33 @@ func copyUntilKilled(t *testing.T, path string) {
 // scripted is a device with one engine, whose copies complete when they are told to.
 type scripted struct {
 	gpu.Device
-	engine *besttest.Engine
+	engine *autotunetest.Engine
 }
 
 func (s scripted) Engine(string) (gpu.Engine, error) { return s.engine, nil }
 
 // Marks are those of the engine within; an engine whose copies are complete when copy returns has none.
 func TestMarks(t *testing.T) {
-	m := besttest.NewMachine(besttest.Trouble{})
+	m := autotunetest.NewMachine(autotunetest.Trouble{})
 	defer m.Close()
-	inner := m.Engine("slow", besttest.Cost{})
+	inner := m.Engine("slow", autotunetest.Cost{})
 	e, err := fault.Wrap(scripted{engine: inner}, fault.Fault{Copy: 100}).Engine("slow")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = e.Close() }()
 	g, source, inbox := e.Table(), make([]byte, 8), make([]byte, 8)
-	if !besttest.Marks(g) {
+	if !autotunetest.Marks(g) {
 		t.Fatal("the marks of the engine within are lost")
 	}
 	for _, mark := range []uint32{0, 15} {
-		if err := errors.Join(besttest.Start(g, at(inbox), at(source), 8), besttest.Mark(g, mark)); err != nil {
+		if err := errors.Join(autotunetest.Start(g, at(inbox), at(source), 8), autotunetest.Mark(g, mark)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, want := range []bool{false, true} {
 		for _, mark := range []uint32{0, 15} {
-			if yes, err := besttest.Reached(g, mark); err != nil || yes != want {
+			if yes, err := autotunetest.Reached(g, mark); err != nil || yes != want {
 				t.Errorf("mark %d reached: %v, %v; want %v", mark, yes, err, want)
 			}
 		}
@@ -214,7 +215,7 @@ func TestMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cpu.Close() }()
-	if besttest.Marks(cpu.Table()) {
+	if autotunetest.Marks(cpu.Table()) {
 		t.Error("an engine without marks got some")
 	}
 }

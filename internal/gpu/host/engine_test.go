@@ -11,6 +11,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
 // rig is an engine with what it needs to be called.
@@ -64,7 +65,7 @@ func (r rig) check(tb testing.TB, b []byte, key, step uint64) abi.Mismatch {
 func payload(key uint64, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = abi.PayloadByte(key, uint64(i))
+		b[i] = abitest.PayloadByte(key, uint64(i))
 	}
 	return b
 }
@@ -95,7 +96,7 @@ var sizes = []int{0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 63, 64, 65, 127, 128, 
 
 func TestPayload(t *testing.T) {
 	r := newRig(t, engineCPU)
-	key := abi.PayloadKey(1, 2, 3, 4)
+	key := abitest.PayloadKey(1, 2, 3, 4)
 	want := payload(key, 70001)
 	for _, n := range sizes {
 		for _, off := range []int{0, 1, 2, 3, 5, 8, 13, 63} {
@@ -117,26 +118,26 @@ func TestPayload(t *testing.T) {
 func covered(n int, step uint64) []bool {
 	c := make([]bool, n)
 	mark := func(from int) {
-		for i := from; i < from+abi.SampleBytes; i++ {
+		for i := from; i < from+abitest.SampleBytes; i++ {
 			c[i] = true
 		}
 	}
-	if step == 0 || n <= abi.SampleBytes {
+	if step == 0 || n <= abitest.SampleBytes {
 		for i := range c {
 			c[i] = true
 		}
 		return c
 	}
-	for off := 0; off+abi.SampleBytes <= n; off += int(step) {
+	for off := 0; off+abitest.SampleBytes <= n; off += int(step) {
 		mark(off)
 	}
-	mark(n - abi.SampleBytes)
+	mark(n - abitest.SampleBytes)
 	return c
 }
 
 func TestSampledPayload(t *testing.T) {
 	r := newRig(t, engineCPU)
-	key := abi.PayloadKey(7, 7, 7, 0)
+	key := abitest.PayloadKey(7, 7, 7, 0)
 	want := payload(key, 70001)
 	for _, n := range append([]int{4096 + 63, 4096 + 64, 4096 + 65, 8192 + 100}, sizes...) {
 		for _, step := range []uint64{64, 128, 4096} {
@@ -173,7 +174,7 @@ func TestSampledPayload(t *testing.T) {
 // One wrong byte is found wherever it is, and described.
 func TestMismatch(t *testing.T) {
 	r := newRig(t, engineCPU)
-	key := abi.PayloadKey(1, 5003, 9, 1)
+	key := abitest.PayloadKey(1, 5003, 9, 1)
 	for _, n := range []int{1, 5, 64, 5003} {
 		for off := range 4 {
 			b, _ := guarded(t, guard, n, off)
@@ -194,7 +195,7 @@ func TestMismatch(t *testing.T) {
 // Of several wrong bytes all are counted, and the first is described.
 func TestMismatches(t *testing.T) {
 	r := newRig(t, engineCPU)
-	key := abi.PayloadKey(2, 40000, 0, 0)
+	key := abitest.PayloadKey(2, 40000, 0, 0)
 	b := payload(key, 40000)
 	for _, i := range []int{39999, 16383, 16384, 20000, 777} {
 		b[i]++
@@ -208,11 +209,11 @@ func TestMismatches(t *testing.T) {
 // No two messages of a run look alike, in whatever their keys differ.
 func TestOtherMessagesDiffer(t *testing.T) {
 	r := newRig(t, engineCPU)
-	b := payload(abi.PayloadKey(1, 4096, 10, 0), 4096)
+	b := payload(abitest.PayloadKey(1, 4096, 10, 0), 4096)
 	for what, key := range map[string]uint64{
-		"seed": abi.PayloadKey(2, 4096, 10, 0), "size": abi.PayloadKey(1, 4095, 10, 0),
-		"iteration": abi.PayloadKey(1, 4096, 11, 0), "rank": abi.PayloadKey(1, 4096, 10, 1),
-		"far iteration": abi.PayloadKey(1, 4096, 1<<40, 0),
+		"seed": abitest.PayloadKey(2, 4096, 10, 0), "size": abitest.PayloadKey(1, 4095, 10, 0),
+		"iteration": abitest.PayloadKey(1, 4096, 11, 0), "rank": abitest.PayloadKey(1, 4096, 10, 1),
+		"far iteration": abitest.PayloadKey(1, 4096, 1<<40, 0),
 	} {
 		m := r.check(t, b, key, 0)
 		if m.Count < 4000 {
@@ -224,10 +225,10 @@ func TestOtherMessagesDiffer(t *testing.T) {
 // The words' index passes 2^32, where the payload's other half begins, at 16 GiB; that much is not allocated here,
 // but the function is defined there and does not repeat itself.
 func TestPayloadBeyond16GiB(t *testing.T) {
-	key := abi.PayloadKey(1, 1<<40, 0, 0)
+	key := abitest.PayloadKey(1, 1<<40, 0, 0)
 	same := 0
 	for i := range uint64(4096) {
-		if abi.PayloadByte(key, i) == abi.PayloadByte(key, i+16<<30) {
+		if abitest.PayloadByte(key, i) == abitest.PayloadByte(key, i+16<<30) {
 			same++
 		}
 	}

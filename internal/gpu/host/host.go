@@ -8,7 +8,7 @@ package host
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x4f1b8459
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xab09b242
 #include "host.h"
 */
 import "C"
@@ -31,7 +31,7 @@ import (
 )
 
 // Kind is the name of this device after --device.
-const Kind = "host"
+const Kind = gpu.KindHost
 
 type driver struct{ sys string }
 
@@ -63,6 +63,7 @@ func (d driver) Devices() ([]gpu.Info, error) {
 		infos[i] = gpu.Info{
 			Kind: Kind, Index: i, Name: "CPU memory", UUID: fmt.Sprintf("host-%d", n), Arch: "cpu", NUMA: n,
 			Memory: si.Totalram * uint64(si.Unit) / uint64(len(nodes)), CTAs: mostCTAs,
+			Warp: 1, CopyEngine: engineCPU,
 		}
 	}
 	return infos, nil

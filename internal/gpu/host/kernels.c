@@ -389,8 +389,7 @@ int host_kernel_accepts(const struct p2p_launch *l, struct p2p_error *e) {
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: start: not a kernel of a host with its arguments");
 	if (l->ctas == 0 || l->ctas > HOST_CTAS || l->ctas % k->ctas)
 		fault = "no such number of blocks";
-	else if (l->threads == 0 || l->threads > HOST_WARPS * SR_WARP ||
-		 l->threads != (a->sender_warps + a->receiver_warps) * SR_WARP)
+	else if (l->threads == 0 || l->threads > HOST_WARPS || l->threads != a->sender_warps + a->receiver_warps)
 		fault = "blocks are not of the warps that the arguments tell";
 	else
 		fault = fault_of(k, a, l->ctas / k->ctas);

@@ -197,12 +197,12 @@ static int queue_start(void *self, const struct p2p_launch *l, struct p2p_error 
 	struct queue *q = self;
 	struct command *c;
 	int rc = host_kernel_accepts(l, e);
-	if (rc || (rc = host_pool_grow(&q->pool, l->ctas * (l->threads / SR_WARP), e)))
+	if (rc || (rc = host_pool_grow(&q->pool, l->ctas * l->threads, e)))
 		return rc;
 	if (!(c = room(q, DO_KERNEL, e)))
 		return e->code;
 	c->ctas = l->ctas;
-	c->warps = l->threads / SR_WARP;
+	c->warps = l->threads;
 	c->start.kernel = l->kernel;
 	memcpy(&c->start.args, l->args, sizeof c->start.args);
 	return put(q);

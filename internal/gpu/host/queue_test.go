@@ -272,16 +272,16 @@ func TestQueueRefuses(t *testing.T) {
 	}
 	for want, change := range map[string]func(l *queuetest.Launch){
 		"no such number of blocks":                            func(l *queuetest.Launch) { l.CTAs = 0 },
-		"65 blocks of 128 threads":                            func(l *queuetest.Launch) { l.CTAs = 65 },
+		"65 blocks of 4 threads":                              func(l *queuetest.Launch) { l.CTAs = 65 },
 		"p2p_sr_stable, 3 blocks":                             func(l *queuetest.Launch) { l.Kernel, l.CTAs = queuetest.Stable, 3 },
-		"blocks are not of the warps that the arguments tell": func(l *queuetest.Launch) { l.Threads = 96 },
-		"of 1056 threads":                                     func(l *queuetest.Launch) { l.Senders, l.Receivers = 16, 17 },
+		"blocks are not of the warps that the arguments tell": func(l *queuetest.Launch) { l.Threads = 3 },
+		"of 33 threads":                                       func(l *queuetest.Launch) { l.Senders, l.Receivers = 16, 17 },
 		"a role without a warp":                               func(l *queuetest.Launch) { l.Senders, l.Receivers = 0, 4 },
 		"no such roles":                                       func(l *queuetest.Launch) { l.Roles = 0 },
 		"do not fit the staging area":                         func(l *queuetest.Launch) { l.Stride, l.Stages = queuetest.Staging/4+1, 2 },
-		"2 blocks of 128 threads: the steps":                  func(l *queuetest.Launch) { l.Stages = 0 },
+		"2 blocks of 4 threads: the steps":                    func(l *queuetest.Launch) { l.Stages = 0 },
 		"than there are lines for":                            func(l *queuetest.Launch) { l.Kernel, l.Bytes = queuetest.LL, 2*queuetest.LLBytes+1 },
-		"33 blocks of 128 threads: more blocks": func(l *queuetest.Launch) {
+		"33 blocks of 4 threads: more blocks": func(l *queuetest.Launch) {
 			l.Kernel, l.Bytes, l.CTAs = queuetest.LL, 1, queuetest.LLCTAs+1
 		},
 		"not a kernel of a host with its arguments": func(l *queuetest.Launch) { l.Argument = 8 },

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 	"github.com/p2pbench/p2pbench/internal/gpu/host/queuetest"
 )
 
@@ -36,7 +36,7 @@ func newPair(tb testing.TB) *pair {
 	return p
 }
 
-func (p *pair) key(rank int, message uint64) uint64 { return abi.PayloadKey(1, 2, message, rank) }
+func (p *pair) key(rank int, message uint64) uint64 { return abitest.PayloadKey(1, 2, message, rank) }
 
 // start starts l on both ranks; where only one role is played, rank 0 sends to rank 1.
 func (p *pair) start(tb testing.TB, l queuetest.Launch) {
@@ -577,7 +577,7 @@ func talk(t *testing.T, rank int, mem [2][]byte) {
 	g := newRig(t, engineCPU)
 	q, _ := openQueue(t, time.Minute)
 	r := queuetest.NewRank(q, mem[rank], mem[1-rank])
-	key := func(rank, m int) uint64 { return abi.PayloadKey(3, 4, uint64(m), rank) }
+	key := func(rank, m int) uint64 { return abitest.PayloadKey(3, 4, uint64(m), rank) }
 	kinds := []queuetest.Launch{
 		shape(queuetest.WS, 2, 1, 1, 4096, 2), shape(queuetest.Stable, 4, 1, 1, 4096, 2), shape(queuetest.LL, 3, 1, 1, 0, 0),
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
 // openMemory opens the memory that timed loops use; the test ends with what it left released.
@@ -82,8 +83,8 @@ func TestMemoryKinds(t *testing.T) {
 		if k, w := m.Kind(); k != gpu.HandleMemFD || w != why {
 			t.Errorf("%s: %q because %q, want %q because %q", kind, k, w, gpu.HandleMemFD, why)
 		}
-		if !m.Table().FDs() || m.Table().Granule() != uint64(os.Getpagesize()) {
-			t.Errorf("%s: descriptors %v, granule %d", kind, m.Table().FDs(), m.Table().Granule())
+		if !abitest.FDs(m.Table()) || abitest.Granule(m.Table()) != uint64(os.Getpagesize()) {
+			t.Errorf("%s: descriptors %v, granule %d", kind, abitest.FDs(m.Table()), abitest.Granule(m.Table()))
 		}
 		for range 2 {
 			if err := m.Close(); err != nil {
@@ -109,7 +110,7 @@ func TestReaches(t *testing.T) {
 // Whatever is asked for is there to the last byte, in whole pages.
 func TestMemoryAlloc(t *testing.T) {
 	m := openMemory(t)
-	page := m.Granule()
+	page := abitest.Granule(m)
 	for n, want := range map[uint64]uint64{0: page, 1: page, page: page, page + 1: 2 * page, 1<<20 + 1: 1<<20 + page} {
 		base := allocate(t, m, n, 0)
 		if r := rangeOf(t, m, base); r.Base != base || r.Length != want {
@@ -130,7 +131,7 @@ func TestMemoryAllocAt(t *testing.T) {
 	first := allocate(t, m, n, 0)
 	old := rangeOf(t, m, first)
 	bytesAt(first, n)[n/2] = 77
-	for _, at := range []uintptr{first, first + uintptr(m.Granule()), first + 1, 1, math.MaxUint64 &^ 4095} {
+	for _, at := range []uintptr{first, first + uintptr(abitest.Granule(m)), first + 1, 1, math.MaxUint64 &^ 4095} {
 		other := allocate(t, m, n, at)
 		if other == at {
 			t.Errorf("memory at %#x, which is taken or none", at)
@@ -213,7 +214,7 @@ func TestMemorySealed(t *testing.T) {
 // Every address of every allocation is found, also among many that come and go; the gaps belong to nobody.
 func TestMemoryRange(t *testing.T) {
 	m := openMemory(t)
-	page := uintptr(m.Granule())
+	page := uintptr(abitest.Granule(m))
 	type piece struct{ base, length uintptr }
 	var live []piece
 	for i := range uintptr(900) { // within the descriptors that any machine gives
@@ -385,7 +386,7 @@ func TestMemoryUnused(t *testing.T) {
 	var got, want uint64
 	for range 1000 {
 		var err error
-		if got, err = m.Unused(); err != nil {
+		if got, err = abitest.Unused(m); err != nil {
 			t.Fatal(err)
 		}
 		if want, err = memAvailable("/proc/meminfo"); err != nil {

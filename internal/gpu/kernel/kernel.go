@@ -43,12 +43,19 @@ var (
 	bulk  = []string{CopyBulk, SendrecvWSBulk, SendrecvPutBulk}
 )
 
+// Format is how an image is written; the device says which one its driver loads.
+type Format string
+
+// PTX is the text that NVIDIA's driver compiles for the GPU it finds.
+const PTX Format = "ptx"
+
 // Image is device code for a range of GPUs.
 type Image struct {
+	Format    Format
 	Target    string   // what it was compiled for: "sm_90"; newer GPUs run it too
-	MinDriver int      // lowest CUDA version of a driver that takes its PTX, as cuDriverGetVersion counts: 12000
+	MinDriver int      // lowest version of a driver that takes it, as the vendor counts: 12000 for CUDA 12.0
 	Kernels   []string // what it holds
-	PTX       string
+	Code      string   // in its format
 }
 
 // Has reports whether the image holds a kernel.
@@ -71,25 +78,25 @@ var (
 // Images lists the images, the one with the most recent target first.
 func Images() []Image {
 	return []Image{
-		{Target: "sm_90", MinDriver: 12000, Kernels: slices.Concat(basic, bulk), PTX: ptx90},
-		{Target: "sm_70", MinDriver: 11040, Kernels: basic, PTX: ptx70},
+		{Format: PTX, Target: "sm_90", MinDriver: 12000, Kernels: slices.Concat(basic, bulk), Code: ptx90},
+		{Format: PTX, Target: "sm_70", MinDriver: 11040, Kernels: basic, Code: ptx70},
 	}
 }
 
-// Pick chooses the image for a GPU of that architecture: the most recent one that it can run. The error wraps
-// gpu.ErrUnsupported.
-func Pick(arch string) (Image, error) {
+// Pick chooses the image of that format for a GPU of that architecture: the most recent one that it can run. The error
+// wraps gpu.ErrUnsupported.
+func Pick(format Format, arch string) (Image, error) {
 	have, err := number(arch)
 	if err != nil {
 		return Image{}, err
 	}
 	for _, i := range Images() {
-		if want, err := number(i.Target); err == nil && have >= want {
+		if want, err := number(i.Target); err == nil && i.Format == format && have >= want {
 			return i, nil
 		}
 	}
-	return Image{}, fmt.Errorf("kernel: no device code for %s: sm_70 (Volta, 2017) or newer is needed: %w",
-		arch, gpu.ErrUnsupported)
+	return Image{}, fmt.Errorf("kernel: no device code for %s as %s: sm_70 (Volta, 2017) or newer is needed: %w",
+		arch, format, gpu.ErrUnsupported)
 }
 
 func number(arch string) (int, error) {

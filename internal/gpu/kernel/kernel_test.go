@@ -18,7 +18,7 @@ func TestPick(t *testing.T) {
 		"sm_90": "sm_90", "sm_100": "sm_90", "sm_120": "sm_90",
 		"sm_60": "", "sm_37": "", "gfx942": "", "sm_": "", "sm_-90": "", "sm_90a": "", "": "",
 	} {
-		got, err := Pick(arch)
+		got, err := Pick(PTX, arch)
 		if got.Target != want {
 			t.Errorf("Pick(%q) = %q, %v; want %q", arch, got.Target, err, want)
 		}
@@ -28,8 +28,15 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// An image is for drivers that know its format.
+func TestPickByFormat(t *testing.T) {
+	if got, err := Pick("code object", "sm_90"); !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "code object") {
+		t.Errorf("%s, %v", got.Target, err)
+	}
+}
+
 func TestPickExplainsOldGPU(t *testing.T) {
-	if _, err := Pick("sm_60"); err == nil || !strings.Contains(err.Error(), "sm_70 (Volta, 2017) or newer") {
+	if _, err := Pick(PTX, "sm_60"); err == nil || !strings.Contains(err.Error(), "sm_70 (Volta, 2017) or newer") {
 		t.Errorf("Pick(sm_60): %v", err)
 	}
 }
@@ -49,18 +56,18 @@ func TestImages(t *testing.T) {
 	since := map[string]int{"7.4": 11040, "8.0": 12000}
 	for _, i := range Images() {
 		t.Run(i.Target, func(t *testing.T) {
-			if !strings.Contains(i.PTX, "\n.target "+i.Target+"\n") {
+			if !strings.Contains(i.Code, "\n.target "+i.Target+"\n") {
 				t.Error("wrong .target")
 			}
-			m := regexp.MustCompile(`\n\.version (\S+)\n`).FindStringSubmatch(i.PTX)
+			m := regexp.MustCompile(`\n\.version (\S+)\n`).FindStringSubmatch(i.Code)
 			if m == nil || since[m[1]] != i.MinDriver {
 				t.Errorf(".version %v, MinDriver %d", m, i.MinDriver)
 			}
-			first, _, _ := strings.Cut(i.PTX, "\n")
+			first, _, _ := strings.Cut(i.Code, "\n")
 			if !regexp.MustCompile(`^// .*clang version \d+\.\d+`).MatchString(first) {
 				t.Errorf("first line %q does not name the compiler", first)
 			}
-			have := entries(i.PTX)
+			have := entries(i.Code)
 			if len(have) != len(i.Kernels) {
 				t.Errorf("%d kernels in the PTX, %d listed", len(have), len(i.Kernels))
 			}
@@ -80,7 +87,7 @@ func TestImages(t *testing.T) {
 func TestAccessWidth(t *testing.T) {
 	access := regexp.MustCompile(`\b(ld|st)(?:\.volatile)?\.global\S*\.(?:v4\.u32|v2\.u64)`)
 	for _, i := range Images() {
-		have := entries(i.PTX)
+		have := entries(i.Code)
 		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
 		// The proxy copies by a warp and by blocks, a staged message is copied by its sender and by its receiver: each
 		// time in whole rounds, and what is left in pairs of rows and single ones.
@@ -97,7 +104,7 @@ func TestAccessWidth(t *testing.T) {
 				t.Errorf("%s: %s: 16-byte accesses %q, want %q among them", i.Target, k, got.String(), want)
 			}
 		}
-		if s := regexp.MustCompile(`\.local\b|__local_depot`).FindString(i.PTX); s != "" {
+		if s := regexp.MustCompile(`\.local\b|__local_depot`).FindString(i.Code); s != "" {
 			t.Errorf("%s: local memory in use: %s", i.Target, s)
 		}
 	}
@@ -106,7 +113,7 @@ func TestAccessWidth(t *testing.T) {
 // What a resident kernel reads may have been written since it started, which the read-only path would not see.
 func TestProxyReadsFresh(t *testing.T) {
 	for _, i := range Images() {
-		text := entries(i.PTX)[Proxy]
+		text := entries(i.Code)[Proxy]
 		if s := regexp.MustCompile(`ld\.global\.nc\S*`).FindString(text); s != "" {
 			t.Errorf("%s: %s", i.Target, s)
 		}
@@ -121,7 +128,7 @@ func TestProxyReadsFresh(t *testing.T) {
 func TestBulkOnlyWhereItRuns(t *testing.T) {
 	instructions := regexp.MustCompile(`cp\.async\.bulk|mbarrier|fence\.proxy`)
 	for _, i := range Images() {
-		for name, text := range entries(i.PTX) {
+		for name, text := range entries(i.Code) {
 			if want := slices.Contains(bulk, name); instructions.MatchString(text) != want {
 				t.Errorf("%s: %s: bulk instructions: %v, want %v", i.Target, name, !want, want)
 			}

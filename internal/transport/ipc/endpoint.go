@@ -72,17 +72,17 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	end := ep.side.end
 	end.link = (*C.struct_ipc_link)(ep.link.Memory())
 	end.socket = C.int32_t(ep.link.Socket())
-	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, introduce, e) }); err != nil {
+	if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, introduce, e) }); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
 	if err := ep.side.choose(ep.env.Region); err != nil {
 		return fmt.Errorf("ipc: %w", err)
 	}
-	if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(end, e) }); err != nil {
+	if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(end, e) }); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
 	ep.path = ep.side.describe()
-	ep.path.ConnectUS = since(begin)
+	ep.path.ConnectUS = transport.Since(begin)
 	return nil
 }
 
@@ -198,10 +198,5 @@ func micros(ns C.uint64_t) *float64 {
 		return nil
 	}
 	us := float64(ns) / 1e3
-	return &us
-}
-
-func since(t time.Time) *float64 {
-	us := float64(time.Since(t)) / float64(time.Microsecond)
 	return &us
 }

@@ -254,7 +254,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("--path %s has no --cache-size: it belongs to get", o.Path)
 	case o.Streams < 0 || o.Streams > maxStreams:
 		return fmt.Errorf("--streams %d: want 1 to %d", o.Streams, maxStreams)
-	case o.Streams > 1 && !slices.Contains([]string{"", "auto", "ce"}, o.Engine):
+	case o.Streams > 1 && !slices.Contains([]string{"", "auto", gpu.EngineCE}, o.Engine):
 		return fmt.Errorf("--streams %d: only the copy engine is split, not %s: use --engine ce", o.Streams, o.Engine)
 	case o.Relay.Mode == "fresh" && (o.Relay.Chunk != 0 || o.Relay.Depth != 0):
 		return errors.New("--relay fresh moves a message in one piece: --relay-chunk and --relay-depth belong to pooled")
@@ -294,7 +294,7 @@ func (o *Options) checkFault() error {
 func (o Options) EngineName() string {
 	switch {
 	case o.Streams > 1:
-		return fmt.Sprintf("ce:%d", o.Streams)
+		return fmt.Sprintf("%s:%d", gpu.EngineCE, o.Streams)
 	case o.Engine == "":
 		return "auto"
 	}

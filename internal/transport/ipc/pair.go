@@ -76,10 +76,10 @@ func (p *pair) Connect(context.Context, [][]byte) error {
 	}
 	C.p2p_ipc_join(p.sides[0].end, p.sides[1].end)
 	err := p.both(func(s *side) error {
-		if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(s.end, 0, e) }); err != nil {
+		if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(s.end, 0, e) }); err != nil {
 			return err
 		}
-		return call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(s.end, e) })
+		return abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_ready(s.end, e) })
 	})
 	for _, s := range p.sides {
 		if err == nil {
@@ -91,7 +91,7 @@ func (p *pair) Connect(context.Context, [][]byte) error {
 	}
 	p.joined = true
 	p.path = p.sides[0].describe()
-	p.path.ConnectUS = since(begin)
+	p.path.ConnectUS = transport.Since(begin)
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/gpu/best"
+	"github.com/p2pbench/p2pbench/internal/gpu/autotune"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
@@ -164,8 +164,8 @@ func (s *side) choose(region uint64) error {
 		dst, src = src, dst
 	}
 	choice := s.choice
-	s.choice, s.engine, s.end.engine = nil, nil, nil // best owns them
-	b, err := best.New(choice, s.ctx, dst, src, min(region, largestTried))
+	s.choice, s.engine, s.end.engine = nil, nil, nil // autotune owns them
+	b, err := autotune.New(choice, s.ctx, dst, src, min(region, largestTried))
 	if err != nil {
 		return err
 	}
@@ -176,13 +176,6 @@ func (s *side) choose(region uint64) error {
 
 // largestTried bounds what trying engines costs; beyond it the order no longer changes.
 const largestTried = 256 << 20
-
-// call runs f, one of the C functions of an end, and gives its error.
-func call(f func(*C.struct_p2p_error)) error {
-	var e C.struct_p2p_error
-	f(&e)
-	return abi.ErrorAt(unsafe.Pointer(&e))
-}
 
 // records reports whether a window can be recorded as one unit: all that a message needs is known beforehand.
 func (s *side) records() bool {
@@ -202,7 +195,7 @@ func (s *side) run(path string, b transport.Batch, samples []int64) (transport.R
 		return transport.Result{}, fmt.Errorf("ipc: %w", err)
 	}
 	engine := s.engine.Name()
-	if auto, ok := s.engine.(*best.Engine); ok {
+	if auto, ok := s.engine.(*autotune.Engine); ok {
 		auto.Use(b.Window)
 		engine = auto.For(b.Size, b.Window)
 	}
@@ -258,7 +251,7 @@ func (s *side) counters() map[string]uint64 {
 func (s *side) Close() error {
 	var errs []error
 	if s.end != nil {
-		if err := call(func(e *C.struct_p2p_error) { C.p2p_ipc_close(s.end, e) }); err != nil {
+		if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_close(s.end, e) }); err != nil {
 			errs = append(errs, fmt.Errorf("ipc: close: %w", err))
 		}
 		s.end = nil

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -54,12 +53,10 @@ func openHeld(devices [2]gpu.Device, engine *C.struct_p2p_engine) (_ *held, err 
 }
 
 func (h *held) pin(engine *C.struct_p2p_engine) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var e C.struct_p2p_error
 	table := (*C.struct_p2p_memory)(h.memory.Table().Pointer())
-	C.p2p_memcpy_pin(engine, table, unsafe.Pointer(&h.page[0]), C.size_t(len(h.page)), &e)
-	return abi.ErrorAt(unsafe.Pointer(&e))
+	return abi.Call(func(e *C.struct_p2p_error) {
+		C.p2p_memcpy_pin(engine, table, unsafe.Pointer(&h.page[0]), C.size_t(len(h.page)), e)
+	})
 }
 
 func (h *held) table(i int) *C.struct_p2p_queue {

@@ -39,14 +39,16 @@ type endpoint struct {
 	memory  []io.Closer // what source and inbox are in
 	source  *C.uint8_t
 	inbox   *C.uint8_t
-	bytes   uint64           // of each
-	link    *link.Link       // nil: the ranks need no words with each other
-	held    *held            // nil: the host times
-	id      C.struct_nccl_id // rank 0's, of the communicator that is timed
-	twin    C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
-	end     *C.struct_nccl_end
-	stuck   string // what NCCL has not returned from; it may still use everything here
-	path    transport.Path
+	bytes   uint64     // of each
+	link    *link.Link // nil: the ranks need no words with each other
+	held    *held      // nil: the host times
+	// recorder records NCCL's calls, to start them as one or to see what they launch.
+	recorder *C.struct_p2p_recorder
+	id       C.struct_nccl_id // rank 0's, of the communicator that is timed
+	twin     C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
+	end      *C.struct_nccl_end
+	stuck    string // what NCCL has not returned from; it may still use everything here
+	path     transport.Path
 }
 
 func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoint, err error) {
@@ -62,7 +64,10 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	if ep.version, err = library(); err != nil {
 		return nil, err
 	}
-	if ep.engine, err = env.Device.Engine("ce"); err != nil {
+	if ep.engine, err = env.Device.Engine(env.Device.Info().CopyEngine); err != nil {
+		return nil, err
+	}
+	if ep.recorder, err = recorder(env.Device); err != nil {
 		return nil, err
 	}
 	if err = ep.allocate(); err != nil {
@@ -78,6 +83,19 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 		return nil, err
 	}
 	return ep, ep.makeID(ctx)
+}
+
+// recorder is the device's.
+func recorder(d gpu.Device) (*C.struct_p2p_recorder, error) {
+	r, ok := d.(gpu.Recorder)
+	if !ok {
+		return nil, fmt.Errorf("a %s device records nothing: %w", d.Info().Kind, gpu.ErrUnsupported)
+	}
+	table, err := r.Recorder()
+	if err != nil {
+		return nil, err
+	}
+	return (*C.struct_p2p_recorder)(table.Pointer()), nil
 }
 
 // allocate makes both buffers. Those that shall be registered are of the kind of memory that NCCL can make the most of,
@@ -108,7 +126,7 @@ func (ep *endpoint) allocate() error {
 func (ep *endpoint) allocateFrom(m gpu.Memory) error {
 	for _, p := range []**C.uint8_t{&ep.source, &ep.inbox} {
 		var r C.struct_p2p_range
-		if err := onThread(func(e *C.struct_p2p_error) {
+		if err := abi.Call(func(e *C.struct_p2p_error) {
 			table := (*C.struct_p2p_memory)(m.Table().Pointer())
 			C.p2p_nccl_alloc(ep.table(), table, C.size_t(ep.env.Region), &r, e)
 		}); err != nil {
@@ -136,7 +154,7 @@ func (ep *endpoint) makeID(ctx context.Context) error {
 	}
 	for _, id := range ids {
 		if err := ep.within(ctx, "ncclGetUniqueId", func() error {
-			return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_id(ep.table(), id, e) })
+			return abi.Call(func(e *C.struct_p2p_error) { C.p2p_nccl_id(ep.table(), id, e) })
 		}); err != nil {
 			return moreFromNCCL(err)
 		}
@@ -195,7 +213,7 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 		return fmt.Errorf("nccl: connect: %w", err)
 	}
 	ep.describe()
-	ep.path.ConnectUS = since(begin)
+	ep.path.ConnectUS = transport.Since(begin)
 	if err := ep.meetTwin(ctx); err != nil {
 		ep.abort()
 		return fmt.Errorf("nccl: connect: %w", err)
@@ -214,7 +232,7 @@ func (ep *endpoint) setEnd() {
 	ranks, rank := len(ep.env.Devices), ep.env.Rank
 	ep.end = (*C.struct_nccl_end)(C.calloc(1, C.sizeof_struct_nccl_end))
 	*ep.end = C.struct_nccl_end{
-		engine: ep.table(),
+		engine: ep.table(), recorder: ep.recorder,
 		ctx:    (*C.struct_p2p_ctx)(ep.env.Wait.Pointer()),
 		source: ep.source, inbox: ep.inbox, bytes: C.size_t(ep.bytes),
 		rank: C.uint32_t(rank), ranks: C.uint32_t(ranks), per_message: flag(ep.o.PerMessage),
@@ -236,7 +254,7 @@ func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.str
 	}
 	end, ctas := ep.end, C.int(ep.o.CTAs)
 	return moreFromNCCL(ep.within(ctx, what, func() error {
-		return onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_connect(end, comm, id, ctas, registered, e) })
+		return abi.Call(func(e *C.struct_p2p_error) { C.p2p_nccl_connect(end, comm, id, ctas, registered, e) })
 	}))
 }
 
@@ -245,7 +263,11 @@ func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.str
 func (ep *endpoint) within(ctx context.Context, what string, f func() error) error {
 	begin := time.Now()
 	done := make(chan error, 1)
-	go func() { done <- f() }()
+	go func() {
+		runtime.LockOSThread() // f's C calls use what the first of them bound to the thread
+		defer runtime.UnlockOSThread()
+		done <- f()
+	}()
 	select {
 	case err := <-done:
 		return err
@@ -253,16 +275,6 @@ func (ep *endpoint) within(ctx context.Context, what string, f func() error) err
 		ep.stuck = what
 		return fmt.Errorf("NCCL has not returned from %s after %.1f s: %w", what, time.Since(begin).Seconds(), abi.ErrTimeout)
 	}
-}
-
-// onThread runs f on a thread that stays the same and returns the error it left.
-func onThread(f func(*C.struct_p2p_error)) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	e := (*C.struct_p2p_error)(C.calloc(1, C.sizeof_struct_p2p_error))
-	defer C.free(unsafe.Pointer(e))
-	f(e)
-	return abi.ErrorAt(unsafe.Pointer(e))
 }
 
 // moreFromNCCL tells how to learn more about a failure of NCCL's.
@@ -402,18 +414,13 @@ func (ep *endpoint) closeComm() error {
 	end := ep.end
 	err := ep.within(ctx, "the end of the communicator", func() error {
 		return errors.Join(
-			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_forget(end, e) }),
-			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.twin, e) }),
-			onThread(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.timed, e) }),
+			abi.Call(func(e *C.struct_p2p_error) { C.p2p_nccl_forget(end, e) }),
+			abi.Call(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.twin, e) }),
+			abi.Call(func(e *C.struct_p2p_error) { C.p2p_nccl_destroy(end, &end.timed, e) }),
 		)
 	})
 	if err != nil {
 		return fmt.Errorf("nccl: close: %w", err)
 	}
 	return nil
-}
-
-func since(t time.Time) *float64 {
-	us := float64(time.Since(t)) / float64(time.Microsecond)
-	return &us
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
 // held is a queue that can be held: what timing by the device takes.
@@ -48,7 +49,7 @@ func openHeld(d gpu.Device, engine *C.struct_p2p_engine) (_ *held, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("mmap: %w", err)
 	}
-	return h, onThread(func(e *C.struct_p2p_error) {
+	return h, abi.Call(func(e *C.struct_p2p_error) {
 		table := (*C.struct_p2p_memory)(h.memory.Table().Pointer())
 		C.p2p_nccl_pin(engine, table, unsafe.Pointer(&h.page[0]), C.size_t(len(h.page)), e)
 	})

@@ -14,12 +14,12 @@ import (
 
 // needsTwin reports whether a second communicator can tell what NCCL launches. Where every window is a graph, the graph
 // itself does.
-func (ep *endpoint) needsTwin() bool { return !ep.o.Graph && C.nccl_graph_missing() == nil }
+func (ep *endpoint) needsTwin() bool { return !ep.o.Graph && ep.recorder.blind == nil }
 
 // meetTwin makes the second communicator, if rank 0 wants one. A run does without it where it cannot be had.
 func (ep *endpoint) meetTwin(ctx context.Context) error {
-	if missing := C.nccl_graph_missing(); missing != nil {
-		ep.unknown("this driver has no " + C.GoString(missing))
+	if blind := ep.recorder.blind; blind != nil {
+		ep.unknown(C.GoString(blind))
 	}
 	if ep.twin == (C.struct_nccl_id{}) {
 		return nil
@@ -36,7 +36,7 @@ func (ep *endpoint) meetTwin(ctx context.Context) error {
 // unknown notes why nothing is known of what NCCL launches.
 func (ep *endpoint) unknown(why string) {
 	text := append([]byte(why), 0)
-	C.nccl_graph_unknown(&ep.end.launch, (*C.char)(unsafe.Pointer(&text[0])))
+	C.p2p_launches_unknown(&ep.end.launch, (*C.char)(unsafe.Pointer(&text[0])))
 }
 
 // launched is what moved the messages of the last batch: NCCL, and the kernels that it launched.

@@ -46,8 +46,9 @@ var allLaunches = []launches{
 	},
 	{
 		name: "driver fails", fake: fake{env: []string{"FAKE_FAIL=cuGraphKernelNodeGetParams_v2:1"}},
-		ctas:   [4]int{unseen, unseen, unseen, unseen},
-		engine: "nccl 2.28.9 (launches unknown: cuGraphKernelNodeGetParams_v2: CUDA_ERROR_FAKE (1))",
+		ctas: [4]int{unseen, unseen, unseen, unseen},
+		engine: "nccl 2.28.9 (launches unknown: cuGraphKernelNodeGetParams_v2: CUDA_ERROR_FAKE (1): " +
+			"the fake driver was told to)",
 	},
 	{
 		name: "no second communicator", fake: fake{env: []string{"FAKE_NCCL_COMMS=1"}},

@@ -7,6 +7,7 @@
 #define P2P_LIBNCCL_H
 
 #include "gpu/abi/p2p.h"
+#include "gpu/dynlib/dynlib.h"
 
 /* Results. */
 enum {
@@ -38,54 +39,47 @@ struct nccl_config {
 	int32_t split_share;
 };
 
-/* X(type, name, parameters, arguments). Communicators, registrations and streams are opaque pointers. */
+/* X(name, type, parameters, arguments). Communicators, registrations and streams are opaque pointers. */
 #define NCCL_REQUIRED(X)                                                                                               \
-	X(int, ncclGetVersion, (int *version), (version))                                                              \
-	X(const char *, ncclGetErrorString, (int code), (code))                                                        \
-	X(int, ncclGetUniqueId, (struct nccl_id * id), (id))                                                           \
-	X(int, ncclCommInitRankConfig,                                                                                 \
+	X(ncclGetVersion, int, (int *version), (version))                                                              \
+	X(ncclGetErrorString, const char *, (int code), (code))                                                        \
+	X(ncclGetUniqueId, int, (struct nccl_id * id), (id))                                                           \
+	X(ncclCommInitRankConfig, int,                                                                                 \
 	  (void **comm, int ranks, struct nccl_id id, int rank, struct nccl_config *config),                           \
 	  (comm, ranks, id, rank, config))                                                                             \
-	X(int, ncclCommDestroy, (void *comm), (comm))                                                                  \
-	X(int, ncclCommAbort, (void *comm), (comm))                                                                    \
-	X(int, ncclCommGetAsyncError, (void *comm, int *code), (comm, code))                                           \
-	X(int, ncclGroupStart, (void), ())                                                                             \
-	X(int, ncclGroupEnd, (void), ())                                                                               \
-	X(int, ncclSend, (const void *p, size_t count, int type, int peer, void *comm, void *stream),                  \
+	X(ncclCommDestroy, int, (void *comm), (comm))                                                                  \
+	X(ncclCommAbort, int, (void *comm), (comm))                                                                    \
+	X(ncclCommGetAsyncError, int, (void *comm, int *code), (comm, code))                                           \
+	X(ncclGroupStart, int, (void), ())                                                                             \
+	X(ncclGroupEnd, int, (void), ())                                                                               \
+	X(ncclSend, int, (const void *p, size_t count, int type, int peer, void *comm, void *stream),                  \
 	  (p, count, type, peer, comm, stream))                                                                        \
-	X(int, ncclRecv, (void *p, size_t count, int type, int peer, void *comm, void *stream),                        \
+	X(ncclRecv, int, (void *p, size_t count, int type, int peer, void *comm, void *stream),                        \
 	  (p, count, type, peer, comm, stream))
 
-/* X(type, name, parameters, arguments, result if missing). */
+/* X(name, type, parameters, arguments, result if missing). */
 #define NCCL_OPTIONAL(X)                                                                                               \
-	X(const char *, ncclGetLastError, (void *comm), (comm), NULL)                                                  \
-	X(int, ncclCommRegister, (void *comm, void *p, size_t n, void **handle), (comm, p, n, handle), NCCL_MISSING)   \
-	X(int, ncclCommDeregister, (void *comm, void *handle), (comm, handle), NCCL_MISSING)
+	X(ncclGetLastError, const char *, (void *comm), (comm), NULL)                                                  \
+	X(ncclCommRegister, int, (void *comm, void *p, size_t n, void **handle), (comm, p, n, handle), NCCL_MISSING)   \
+	X(ncclCommDeregister, int, (void *comm, void *handle), (comm, handle), NCCL_MISSING)
 
-#define X(type, name, params, ...) type(*name) params;
 struct nccl_functions {
-	NCCL_REQUIRED(X)
-	NCCL_OPTIONAL(X)
+	NCCL_REQUIRED(P2P_POINTER)
+	NCCL_OPTIONAL(P2P_POINTER)
 };
-#undef X
 
-/* Filled by nccl_load; read-only afterwards. */
+/* Filled once nccl_library is loaded; read-only afterwards. */
 extern struct nccl_functions nccl_functions;
+extern const struct p2p_library nccl_library;
 
-#define X(type, name, params, args)                                                                                    \
+#define X(name, type, params, args)                                                                                    \
 	static inline type name params { return nccl_functions.name args; }
 NCCL_REQUIRED(X)
 #undef X
-#define X(type, name, params, args, missing)                                                                           \
+#define X(name, type, params, args, missing)                                                                           \
 	static inline type name params { return nccl_functions.name ? nccl_functions.name args : missing; }
 NCCL_OPTIONAL(X)
 #undef X
-
-/*
- * Finds libnccl.so.2, else libnccl.so; or what P2PBENCH_LIBNCCL names and nothing else. Returns 0, or -1 with the
- * reason in why: what dlopen said, or the first required function that is missing.
- */
-int nccl_load(char *why, size_t size);
 
 /* Sets *e to "what: text (code): NCCL's last error" and returns P2P_ERR_DEVICE. comm may be NULL. */
 int nccl_fail(struct p2p_error *e, void *comm, const char *what, int native);

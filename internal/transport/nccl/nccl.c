@@ -116,7 +116,7 @@ int p2p_nccl_forget(struct nccl_end *end, struct p2p_error *e) {
 	if (!old)
 		return P2P_OK;
 	int rc = end->engine->bind(end->engine->self, e);
-	return rc ? rc : graph_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old));
+	return rc ? rc : end->recorder->release(old, e);
 }
 
 static int deregister(struct nccl_comm *comm, struct p2p_error *e) {
@@ -202,34 +202,35 @@ static int post_all(struct run *x) {
 	}
 }
 
-/* Captures one operation's calls. *graph is the caller's to destroy, NULL after a failure. */
-static int capture(struct run *x, void **graph) {
+/* Captures one operation's calls. *recording is the caller's to drop, NULL after a failure. */
+static int capture(struct run *x, void **recording) {
+	const struct p2p_recorder *r = x->end->recorder;
 	struct p2p_error later;
-	*graph = NULL;
-	int rc = nccl_graph_begin(stream(x->end), x->l.e);
+	*recording = NULL;
+	int rc = r->begin(stream(x->end), x->l.e);
 	if (rc)
 		return rc;
 	rc = post_all(x);
-	int last = nccl_graph_end(stream(x->end), graph, rc ? &later : x->l.e);
-	if (rc && *graph) {
-		cuGraphDestroy(*graph); /* the earlier failure is the one to report */
-		*graph = NULL;
+	int last = r->end(stream(x->end), recording, rc ? &later : x->l.e);
+	if (rc && *recording) {
+		r->drop(*recording, &later); /* the earlier failure is the one to report */
+		*recording = NULL;
 	}
 	return rc ? rc : last;
 }
 
-/* Records one operation as the graph that the batch launches, and notes what is in it. */
+/* Records one operation as the unit that the batch starts, and notes what is in it. */
 static int record(struct run *x) {
 	struct nccl_end *end = x->end;
 	struct p2p_error later;
-	void *graph = NULL;
+	void *recording = NULL;
 	int rc = p2p_nccl_forget(end, x->l.e);
-	if (rc || (rc = capture(x, &graph)))
+	if (rc || (rc = capture(x, &recording)))
 		return rc;
-	nccl_graph_look(graph, &end->launch);
+	end->recorder->inspect(recording, &end->launch);
 	memset(&end->looked, 0, sizeof end->looked);
-	rc = graph_ok(x->l.e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&end->recorded, graph, 0));
-	int last = graph_ok(rc ? &later : x->l.e, "cuGraphDestroy", cuGraphDestroy(graph));
+	rc = end->recorder->make(recording, &end->recorded, x->l.e);
+	int last = end->recorder->drop(recording, rc ? &later : x->l.e);
 	return rc ? rc : last;
 }
 
@@ -240,25 +241,25 @@ static void look(struct run *x) {
 	struct nccl_shape shape = {b->size, b->offset, b->op, b->window};
 	struct p2p_error e;
 	struct run other = *x;
-	void *graph = NULL;
+	void *recording = NULL;
 	if (!end->twin.handle || memcmp(&shape, &end->looked, sizeof shape) == 0)
 		return;
 	end->looked = shape;
 	other.comm = end->twin.handle;
 	other.l.e = &e;
-	if (capture(&other, &graph)) {
-		nccl_graph_unknown(&end->launch, e.text);
+	if (capture(&other, &recording)) {
+		p2p_launches_unknown(&end->launch, e.text);
 		return;
 	}
-	nccl_graph_look(graph, &end->launch);
-	if (graph_ok(&e, "cuGraphDestroy", cuGraphDestroy(graph)))
-		nccl_graph_unknown(&end->launch, e.text);
+	end->recorder->inspect(recording, &end->launch);
+	if (end->recorder->drop(recording, &e))
+		p2p_launches_unknown(&end->launch, e.text);
 }
 
 static inline int start(struct run *x) {
 	if (!x->l.b->graph)
 		return post_all(x);
-	return graph_ok(x->l.e, "cuGraphLaunch", cuGraphLaunch(x->end->recorded, stream(x->end)));
+	return x->end->recorder->start(x->end->recorded, stream(x->end), x->l.e);
 }
 
 static inline int finish(struct run *x) { return wait_stream(x->end, x->l.e); }

@@ -46,8 +46,7 @@ package nccl
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x9bf70d31
-#cgo LDFLAGS: -ldl
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xe787b69e
 #include "nccl.h"
 */
 import "C"
@@ -57,9 +56,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
@@ -135,34 +135,44 @@ func (t *nccl) Probe(devices []gpu.Info) error {
 	return err
 }
 
-// library loads NCCL, once, and returns its version.
-var library = sync.OnceValues(func() (string, error) {
+var (
+	libnccl = dynlib.Library{
+		Name: "NCCL", Files: []string{"libnccl.so.2", "libnccl.so"}, Variable: "P2PBENCH_LIBNCCL",
+		Advice: "install NCCL " + version(minVersion) + " or newer (libnccl2 from NVIDIA's apt or yum repository, or " +
+			"pip install nvidia-nccl-cu13 with P2PBENCH_LIBNCCL=…/nvidia/nccl/lib/libnccl.so.2)",
+	}
+	loaded dynlib.Once[string]
+)
+
+// library loads NCCL and returns its version.
+func library() (string, error) {
+	v, err := loaded.Do(load)
+	if err != nil {
+		return "", fmt.Errorf("nccl: %w", err)
+	}
+	return v, nil
+}
+
+func load() (string, error) {
 	// NVLink multicast (NVLS) does nothing for messages between two ranks, yet NCCL would set it up; a program that
 	// dies holding multicast objects can put the GPUs of a host that others share out of service.
 	if _, set := os.LookupEnv("NCCL_NVLS_ENABLE"); !set {
 		if err := os.Setenv("NCCL_NVLS_ENABLE", "0"); err != nil {
-			return "", fmt.Errorf("nccl: %w", err)
+			return "", err
 		}
 	}
-	var why [512]C.char
-	if C.nccl_graph_load(&why[0], C.size_t(len(why))) != 0 {
-		return "", unsupported("%s: it needs NVIDIA's driver", C.GoString(&why[0]))
-	}
-	if C.nccl_load(&why[0], C.size_t(len(why))) != 0 {
-		return "", unsupported("%s: install NCCL %s or newer (libnccl2 from NVIDIA's apt or yum repository, or "+
-			"pip install nvidia-nccl-cu13 with P2PBENCH_LIBNCCL=…/nvidia/nccl/lib/libnccl.so.2)",
-			C.GoString(&why[0]), version(minVersion))
+	if _, err := libnccl.Open(unsafe.Pointer(&C.nccl_library)); err != nil {
+		return "", err
 	}
 	var v C.int
 	if rc := C.ncclGetVersion(&v); rc != C.NCCL_OK {
-		return "", unsupported("ncclGetVersion: %s (%d)", C.GoString(C.ncclGetErrorString(rc)), int(rc))
+		return "", fmt.Errorf("ncclGetVersion: %s (%d): %w", C.GoString(C.ncclGetErrorString(rc)), int(rc), gpu.ErrUnsupported)
 	}
 	if v < minVersion {
-		return "", unsupported("this is NCCL %s, %s or newer is needed: update it, or name another with P2PBENCH_LIBNCCL",
-			version(int(v)), version(minVersion))
+		return "", libnccl.TooOld("this is NCCL", version(int(v)), version(minVersion), "update it, or name another with P2PBENCH_LIBNCCL")
 	}
 	return version(int(v)), nil
-})
+}
 
 // version writes ncclGetVersion's number the usual way; before 2.9 it was counted otherwise.
 func version(v int) string {

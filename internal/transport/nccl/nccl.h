@@ -2,7 +2,7 @@
 #ifndef P2P_NCCL_H
 #define P2P_NCCL_H
 
-#include "graph.h"
+#include "gpu/abi/recorder.h"
 #include "libnccl.h"
 #include "transport/loop/loop.h"
 
@@ -36,6 +36,7 @@ struct nccl_end {
 	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL if there is no queue */
 	struct p2p_queue *queue;   /* the device times: NCCL's calls go on its stream; NULL: the host does */
 	struct p2p_gate gate;      /* of the queue */
+	const struct p2p_recorder *recorder;
 	const struct p2p_ctx *ctx;
 	struct nccl_link *link; /* NULL: the ranks meet at barriers, and tell each other nothing else */
 	struct nccl_comm timed; /* moves the messages */
@@ -54,8 +55,8 @@ struct nccl_end {
 	uint64_t seq[2];         /* with a link: operations so far, by sending rank; both ends count alike */
 	uint64_t messages;       /* sent by this rank */
 	void *recorded;          /* the window that a batch with graphs launches; NULL: none */
-	struct nccl_launch launch; /* what a window of the last batch launches */
-	struct nccl_shape looked;  /* … and that batch, if the twin told */
+	struct p2p_launches launch; /* what a window of the last batch launches */
+	struct nccl_shape looked;   /* … and that batch, if the twin told */
 };
 
 /* Makes the id that all ranks need. */

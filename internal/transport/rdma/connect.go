@@ -88,7 +88,7 @@ func (ep *endpoint) Connect(_ context.Context, addresses [][]byte) error {
 	}
 	ep.before = verbs.HardwareCounters(ep.nic.device.Name, ep.nic.port.Number)
 	ep.describe(nics)
-	ep.path.ConnectUS = since(begin)
+	ep.path.ConnectUS = transport.Since(begin)
 	ep.ready = true
 	return nil
 }
@@ -240,7 +240,7 @@ func (ep *endpoint) fillConn(y *C.struct_rdma_conn, c *conn, peer, number int) {
 // inlined is how large a message can be that travels in its work request: CPUs read it, which a GPU's memory they
 // cannot.
 func (ep *endpoint) inlined() int {
-	if ep.env.Device.Info().Kind != hostKind {
+	if !ep.env.Device.Info().OnCPU() {
 		return 0
 	}
 	n := *ep.o.Inline
@@ -249,9 +249,6 @@ func (ep *endpoint) inlined() int {
 	}
 	return n
 }
-
-// hostKind is the kind of devices whose memory CPUs read.
-const hostKind = "host"
 
 func (ep *endpoint) describe(nics []string) {
 	o, p := ep.o, &ep.path
@@ -278,7 +275,7 @@ func (ep *endpoint) describe(nics []string) {
 	for _, c := range ep.pool.Sizes().Clamped {
 		p.Warnings = append(p.Warnings, c.String())
 	}
-	if n := ep.inlined(); n < *o.Inline && *o.Inline != defaultInline && ep.env.Device.Info().Kind == hostKind {
+	if n := ep.inlined(); n < *o.Inline && *o.Inline != defaultInline && ep.env.Device.Info().OnCPU() {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("--inline %d: the device carries %d bytes in a work request", *o.Inline, n))
 	}
 }

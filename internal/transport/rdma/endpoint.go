@@ -14,7 +14,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -78,7 +77,7 @@ func (t *rdma) Open(_ context.Context, env transport.Env) (_ transport.Endpoint,
 			return nil, err
 		}
 	}
-	ep.path.OpenUS = since(begin)
+	ep.path.OpenUS = transport.Since(begin)
 	return ep, nil
 }
 
@@ -106,11 +105,7 @@ func (ep *endpoint) openNIC() error {
 
 // openDevice opens what fills and checks payloads.
 func (ep *endpoint) openDevice() (err error) {
-	name := ep.env.Device.Engines()[0]
-	if slices.Contains(ep.env.Device.Engines(), "ce") {
-		name = "ce"
-	}
-	ep.engine, err = ep.env.Device.Engine(name)
+	ep.engine, err = ep.env.Device.Engine(ep.env.Device.Info().CopyEngine)
 	return err
 }
 
@@ -320,7 +315,7 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 	}
 	if m.receives && m.ep.o.Notify != InMemory {
 		n := C.uint32_t(m.ep.o.queues(m.ep.pool.Sizes()).receives)
-		err := call(func(e *C.struct_p2p_error) {
+		err := abi.Call(func(e *C.struct_p2p_error) {
 			C.p2p_rdma_receives((*C.struct_ibv_qp)(q.Pointer()), C.uint32_t(q.index), n, e)
 		})
 		if err != nil {
@@ -343,13 +338,6 @@ func (q *queuePair) Connect(remote []byte) error {
 	}
 	r.SGID = q.nic.gid.Index
 	return q.QP.Connect(r)
-}
-
-// call runs f and gives its error.
-func call(f func(*C.struct_p2p_error)) error {
-	var e C.struct_p2p_error
-	f(&e)
-	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
@@ -392,8 +380,3 @@ func (ep *endpoint) Close() error {
 }
 
 func ceil(n, by uint64) uint64 { return (n + by - 1) / by }
-
-func since(t time.Time) *float64 {
-	us := float64(time.Since(t)) / float64(time.Microsecond)
-	return &us
-}

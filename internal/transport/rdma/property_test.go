@@ -197,10 +197,21 @@ func (j *joint) poll(under []*message) int {
 	return n
 }
 
+// owner is the connection of a side that has an id; nil: none.
+func (j *joint) owner(s *side, id uint16) *pool.Comm {
+	at := slices.Index(j.sides[:], s)
+	for _, l := range j.links {
+		if l.comm[at].ID() == id {
+			return l.comm[at]
+		}
+	}
+	return nil
+}
+
 // end routes a send's completion by wr_id.
 func (j *joint) end(s *side, cq pool.CQ, c verbs.Completion, under []*message) {
 	j.t.Helper()
-	owner, request := s.ep.pool.Lookup(uint16(c.ID>>48)), c.ID&0xff
+	owner, request := j.owner(s, uint16(c.ID>>48)), c.ID&0xff
 	if owner == nil || request >= uint64(len(under)) {
 		j.fatal("%+v is nobody's", c)
 	}
@@ -215,7 +226,7 @@ func (j *joint) end(s *side, cq pool.CQ, c verbs.Completion, under []*message) {
 // arrive routes a receive's completion by the immediate, and posts another receive.
 func (j *joint) arrive(s *side, i int, cq pool.CQ, c verbs.Completion, under []*message) {
 	j.t.Helper()
-	owner, request := s.ep.pool.Lookup(uint16(c.Imm)), c.Imm>>16
+	owner, request := j.owner(s, uint16(c.Imm)), c.Imm>>16
 	if owner == nil || request >= uint32(len(under)) {
 		j.fatal("%+v is nobody's", c)
 	}

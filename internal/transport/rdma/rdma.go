@@ -79,7 +79,7 @@ func (o Options) joins(devices []gpu.Info) error {
 		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
 	}
 	for rank, d := range devices {
-		if o.Notify == InMemory && d.Kind != hostKind {
+		if o.Notify == InMemory && !d.OnCPU() {
 			return fmt.Errorf("rdma: rank %d: --notify memory: the CPU looks at messages, and cannot into the memory of a %s device: use --notify write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -93,11 +92,7 @@ func (ep *endpoint) openDevice() (err error) {
 				ep.env.Rank, r, gpu.ErrUnsupported)
 		}
 	}
-	name := d.Engines()[0]
-	if slices.Contains(d.Engines(), "ce") {
-		name = "ce"
-	}
-	if ep.engine, err = d.Engine(name); err != nil {
+	if ep.engine, err = d.Engine(d.Info().CopyEngine); err != nil {
 		return err
 	}
 	if ep.queue, err = launcher.Queue(); err != nil {
@@ -112,16 +107,9 @@ func (ep *endpoint) openDevice() (err error) {
 	return ep.bind()
 }
 
-// call runs f, one of the C functions of an end, and gives its error.
-func call(f func(*C.struct_p2p_error)) error {
-	var e C.struct_p2p_error
-	f(&e)
-	return abi.ErrorAt(unsafe.Pointer(&e))
-}
-
 // bind prepares the calling thread.
 func (ep *endpoint) bind() error {
-	return call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_bind(ep.end, e) })
+	return abi.Call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_bind(ep.end, e) })
 }
 
 // findKernels looks for those that the variant may use, and notes what this device can do.
@@ -132,7 +120,8 @@ func (ep *endpoint) findKernels() error {
 		variant string
 	}
 	l := &ep.limits
-	l.ctas, l.cpu = ep.queue.Table().CTAs(), ep.env.Device.Info().Kind == hostKind
+	device := ep.env.Device.Info()
+	l.ctas, l.warp, l.cpu = ep.queue.Table().CTAs(), device.Warp, device.OnCPU()
 	for _, k := range []kernel{
 		{C.SENDRECV_WS, nil, "ws"},
 		{C.SENDRECV_WS_BULK, &l.wsBulk, "ws"},
@@ -146,7 +135,7 @@ func (ep *endpoint) findKernels() error {
 		if k.variant != ep.o.Variant && !auto || k.bulk != nil && ep.o.Copy == "ldst" {
 			continue
 		}
-		err := call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_find(ep.end, k.number, e) })
+		err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_find(ep.end, k.number, e) })
 		switch {
 		case k.bulk != nil && err == nil:
 			*k.bulk = true
@@ -220,7 +209,7 @@ func (ep *endpoint) Connect(ctx context.Context, addresses [][]byte) error {
 		return fmt.Errorf("sendrecv: connect: %w", err)
 	}
 	ep.describe()
-	ep.path.ConnectUS = since(begin)
+	ep.path.ConnectUS = transport.Since(begin)
 	ep.ready = true
 	return nil
 }
@@ -236,7 +225,7 @@ func (ep *endpoint) connect(ctx context.Context, addresses [][]byte) error {
 	if err != nil {
 		return err
 	}
-	ep.path.ExportUS = since(begin)
+	ep.path.ExportUS = transport.Since(begin)
 	err = ep.meet(ctx, addresses, own)
 	if own.FD >= 0 {
 		_ = unix.Close(own.FD)
@@ -248,9 +237,9 @@ func (ep *endpoint) connect(ctx context.Context, addresses [][]byte) error {
 	if err := ep.mapPeers(); err != nil {
 		return err
 	}
-	ep.path.OpenUS = since(begin)
+	ep.path.OpenUS = transport.Since(begin)
 	ep.place()
-	if err := call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_warm_up(ep.end, e) }); err != nil {
+	if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_warm_up(ep.end, e) }); err != nil {
 		return err
 	}
 	return ep.agree()
@@ -261,6 +250,7 @@ func (ep *endpoint) place() {
 	end := ep.end
 	end.rank, end.ranks = C.uint32_t(ep.env.Rank), C.uint32_t(len(ep.env.Devices))
 	end.previous = C.uint32_t(ep.near.previous)
+	end.warp = C.uint32_t(ep.limits.warp)
 	if ep.limits.cpu {
 		end.cpu = 1
 	}
@@ -315,7 +305,7 @@ func (o Options) fits(l limits) error {
 
 // share makes each value the largest of all ranks.
 func (ep *endpoint) share(values []C.uint64_t) error {
-	return call(func(e *C.struct_p2p_error) {
+	return abi.Call(func(e *C.struct_p2p_error) {
 		C.p2p_sendrecv_share(ep.end, unsafe.SliceData(values), C.uint32_t(len(values)), e)
 	})
 }
@@ -462,9 +452,4 @@ func (p *pinned) Close() error {
 		return nil
 	}
 	return errors.Join(p.memory.Table().Unpin(uintptr(p.at(0))), unix.Munmap(p.mem))
-}
-
-func since(t time.Time) *float64 {
-	us := float64(time.Since(t)) / float64(time.Microsecond)
-	return &us
 }

@@ -179,21 +179,21 @@ const (
 
 // warps are those of a block of that variant that moves so many bytes of a message: what was asked for, or as many as do
 // something, since a block with more of them starts later and meets slower; where threads of a CPU play warps, as few.
-func (o Options) warps(p plan, share uint64, cpu bool) (sender, receiver int) {
+func (o Options) warps(p plan, share uint64, l limits) (sender, receiver int) {
 	switch {
 	case o.SenderWarps != 0:
 		return o.SenderWarps, o.ReceiverWarps
-	case cpu:
+	case l.cpu:
 		return 1, 1
 	case lineRoom(p.variant) > 0: // all of them send and receive
-		each := uint64(lineWarp)
+		each := lineThread * uint64(l.warp)
 		if p.variant == "ll128" {
-			each = wideWarp
+			each = ll128Line * uint64(l.warp) / lineThreads
 		}
 		all := int(min(max(ceil(share, each), 1), 2*mostWarps))
 		return all - all/2, all / 2
 	case p.inLines:
-		n := enough(share, lineWarp, mostWarps)
+		n := enough(share, lineThread*uint64(l.warp), mostWarps)
 		return n, n
 	case p.variant == "put" && share > 256<<10:
 		return mostPutWarps, 1
@@ -204,11 +204,12 @@ func (o Options) warps(p plan, share uint64, cpu bool) (sender, receiver int) {
 	return n, n
 }
 
-// What a warp moves at a time: a line of 8 bytes a lane, one of 120 for eight lanes, or some rows of 16.
+// What is moved at a time: by a thread the payload of a line of ll, by some threads that of one of ll128, by a warp some
+// rows of 16 bytes.
 const (
-	lineWarp = 8 * 32
-	wideWarp = 120 * 4
-	rowsWarp = 2 << 10
+	lineThread  = 8
+	lineThreads = 8 // of a line of ll128
+	rowsWarp    = 2 << 10
 )
 
 // enough is the power of two, at most the most, of warps that move so many bytes with each of them.

@@ -110,8 +110,8 @@ func TestOptions(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	cpu := gpu.Info{Kind: "host", UUID: "host-0"}
-	a, b, c := gpu.Info{Kind: "cuda", UUID: "GPU-a"}, gpu.Info{Kind: "cuda", UUID: "GPU-b"}, gpu.Info{Kind: "cuda", UUID: "GPU-c"}
+	cpu := gpu.Info{Kind: "host", UUID: "host-0", Warp: 1}
+	a, b, c := gpu.Info{Kind: "cuda", UUID: "GPU-a", Warp: 32}, gpu.Info{Kind: "cuda", UUID: "GPU-b", Warp: 32}, gpu.Info{Kind: "cuda", UUID: "GPU-c", Warp: 32}
 	for _, x := range []struct {
 		ring    bool
 		devices []gpu.Info
@@ -127,6 +127,7 @@ func TestProbe(t *testing.T) {
 		{false, []gpu.Info{cpu, a}, "from host to cuda"},
 		{false, []gpu.Info{a, a}, "ranks 0 and 1 on GPU-a"},
 		{true, []gpu.Info{a, b, c, b}, "ranks 1 and 3 on GPU-b"},
+		{false, []gpu.Info{a, {Kind: "cuda", UUID: "GPU-w", Warp: 64}}, "warps of 32 threads and of 64"},
 	} {
 		tr, err := sendrecv.New(sendrecv.Options{Ring: x.ring})
 		if err != nil {

@@ -170,6 +170,7 @@ func shapeOf(b transport.Batch) shape {
 // limits are what all ranks' devices can do.
 type limits struct {
 	ctas          int  // thread blocks that are sure to run at once
+	warp          int  // threads of a warp
 	cpu           bool // threads of a CPU play warps
 	ll128         bool // lines of 128 bytes arrive whole
 	wsBulk        bool // there are bulk copies for ws …
@@ -224,7 +225,7 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 		p := base
 		p.ctas = ctas
 		p.inLines = variant == "ws" && *o.Lines > 0 && s.size <= *o.Lines && ctas <= maxLLCTAs && p.share(s.size, 0) <= llBytes
-		p.senderWarps, p.receiverWarps = o.warps(p, p.share(s.size, 0), l.cpu)
+		p.senderWarps, p.receiverWarps = o.warps(p, p.share(s.size, 0), l)
 		if p.staged() {
 			if p.stride = o.Stride; p.stride == 0 {
 				p.stride = adaptiveStride(s.size, ctas, o.Stages)
@@ -314,19 +315,6 @@ func lineCounts(size, lines uint64, tried []int, useful int) []int {
 		return []int{useful}
 	}
 	return out[:min(len(out), 4)]
-}
-
-// fastest is the first plan that is as fast as any: times[i] are plan i's of each window, ns, over all ranks.
-func fastest(times [][]uint64) int {
-	const margin = 0.01 // of the least: no difference
-	medians := make([]float64, len(times))
-	for i, t := range times {
-		sorted := slices.Clone(t)
-		slices.Sort(sorted)
-		medians[i] = float64(sorted[len(sorted)/2])
-	}
-	least := slices.Min(medians)
-	return slices.IndexFunc(medians, func(m float64) bool { return m <= least*(1+margin) })
 }
 
 // trialWindows is how often a plan is tried in each of the two rounds of a trial, after a window or two that do not count.

@@ -111,11 +111,11 @@ func names(plans []plan) string {
 }
 
 func TestCandidates(t *testing.T) {
-	h100 := limits{ctas: 132, wsBulk: true, putBulk: true, recordedWords: true}
+	h100 := limits{ctas: 132, warp: 32, wsBulk: true, putBulk: true, recordedWords: true}
 	nvlink := h100
 	nvlink.ll128 = true
-	old := limits{ctas: 80}
-	cpu := limits{ctas: 64, cpu: true}
+	old := limits{ctas: 80, warp: 32}
+	cpu := limits{ctas: 64, warp: 1, cpu: true}
 	none, few := uint64(0), uint64(1000)
 	for _, c := range []struct {
 		o    Options
@@ -152,7 +152,7 @@ func TestCandidates(t *testing.T) {
 		{Options{Variant: "ws", Stride: 1 << 20}, shape{size: 1 << 30}, old, "ws ldst 4 CTAs, ws ldst 8 CTAs"},
 		{Options{Variant: "ws", Stages: 8192}, shape{size: 1 << 30}, old, "ws ldst 4 CTAs"},
 		{Options{Variant: "stable"}, shape{size: 1 << 30}, old, "stable ldst 2×4 CTAs, stable ldst 2×8 CTAs, stable ldst 2×16 CTAs, stable ldst 2×32 CTAs"},
-		{Options{Variant: "stable"}, shape{size: 1 << 30}, limits{ctas: 24}, "stable ldst 2×4 CTAs, stable ldst 2×8 CTAs, stable ldst 2×12 CTAs"},
+		{Options{Variant: "stable"}, shape{size: 1 << 30}, limits{ctas: 24, warp: 32}, "stable ldst 2×4 CTAs, stable ldst 2×8 CTAs, stable ldst 2×12 CTAs"},
 		{Options{Variant: "ll"}, shape{size: 1 << 20}, old, "ll 32 CTAs"},
 		{Options{Variant: "ll", CTAs: 3}, shape{size: 1 << 20}, old, "ll 3 CTAs"},
 		{Options{Variant: "put"}, shape{size: 1 << 20}, cpu, "put ldst 1 CTA, put ldst 2 CTAs"},
@@ -268,10 +268,10 @@ func TestWarps(t *testing.T) {
 		{ws, 1 << 30, true, 1, 1},
 		{ll, 16 << 10, true, 1, 1},
 	} {
-		if s, r := (Options{}).warps(c.p, c.share, c.cpu); s != c.sender || r != c.receiver {
+		if s, r := (Options{}).warps(c.p, c.share, limits{warp: 32, cpu: c.cpu}); s != c.sender || r != c.receiver {
 			t.Errorf("%s, a share of %d bytes, cpu %t: (%d,%d), want (%d,%d)", c.p, c.share, c.cpu, s, r, c.sender, c.receiver)
 		}
-		if s, r := (Options{SenderWarps: 2, ReceiverWarps: 1}).warps(c.p, c.share, c.cpu); s != 2 || r != 1 {
+		if s, r := (Options{SenderWarps: 2, ReceiverWarps: 1}).warps(c.p, c.share, limits{warp: 32, cpu: c.cpu}); s != 2 || r != 1 {
 			t.Errorf("%s, a share of %d bytes: (%d,%d) instead of the (2,1) that were asked for", c.p, c.share, s, r)
 		}
 	}
@@ -284,23 +284,6 @@ func TestEnough(t *testing.T) {
 	}{{0, 256, 8, 1}, {256, 256, 8, 1}, {257, 256, 8, 2}, {512, 256, 8, 2}, {513, 256, 8, 4}, {769, 256, 8, 4}, {1025, 256, 8, 8}, {1 << 40, 256, 8, 8}, {1 << 40, 1, 16, 16}, {5, 1, 1, 1}} {
 		if got := enough(c.bytes, c.each, c.most); got != c.want {
 			t.Errorf("%d bytes, %d a warp, at most %d: %d, want %d", c.bytes, c.each, c.most, got, c.want)
-		}
-	}
-}
-
-func TestFastest(t *testing.T) {
-	for _, c := range []struct {
-		times [][]uint64
-		want  int
-	}{
-		{[][]uint64{{5}}, 0},
-		{[][]uint64{{1000, 1000, 1000}, {900, 900, 900}}, 1},
-		{[][]uint64{{1009, 1009, 1009}, {1000, 1000, 1000}}, 0}, // no difference: the first
-		{[][]uint64{{10, 10, 5000}, {20, 20, 20}}, 0},           // an outlier decides nothing
-		{[][]uint64{{30, 30}, {20, 20}, {20, 20}}, 1},
-	} {
-		if got := fastest(c.times); got != c.want {
-			t.Errorf("%v: %d, want %d", c.times, got, c.want)
 		}
 	}
 }
@@ -326,7 +309,7 @@ func FuzzCandidates(f *testing.F) {
 		if how&1 != 0 {
 			o.Launch = "persistent"
 		}
-		l := limits{ctas: int(device%maxCTAs) + 1, cpu: how&2 != 0, putBulk: true, wsBulk: true}
+		l := limits{ctas: int(device%maxCTAs) + 1, warp: 32, cpu: how&2 != 0, putBulk: true, wsBulk: true}
 		o, err := o.settle()
 		if err != nil || o.fits(l) != nil {
 			return

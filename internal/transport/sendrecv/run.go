@@ -14,6 +14,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/gpu/autotune"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
@@ -183,52 +184,62 @@ func (ep *endpoint) choose(b transport.Batch) (plan, error) {
 	plans := ep.o.candidates(s, ep.limits)
 	best := 0
 	if len(plans) > 1 {
-		times, err := ep.try(b, plans, trialWindows(s))
-		if err != nil {
+		var err error
+		if best, err = ep.try(b, plans, trialWindows(s)); err != nil {
 			ep.end.broken = 1
 			return plan{}, fmt.Errorf("trial: %w", err)
 		}
-		best = fastest(times)
 	}
 	ep.chosen[s] = plans[best]
 	return plans[best], nil
 }
 
-// try times windows of every plan, and gives each window's time on the rank on which it lasted longest. The plans take
-// turns twice, in the reverse order the second time, so that what changes meanwhile meets all of them alike.
-func (ep *endpoint) try(b transport.Batch, plans []plan, windows int) ([][]uint64, error) {
+// try finds the fastest plan: each has so many windows in each of two rounds, and the rank on which a window lasts longest
+// counts.
+func (ep *endpoint) try(b transport.Batch, plans []plan, windows int) (best int, err error) {
 	const rounds = 2
-	t := b
-	t.Check, t.Warmup, t.Iters = transport.CheckOff, rounds, windows
+	b.Check, b.Warmup, b.Iters = transport.CheckOff, rounds, windows
 	if rounds*windows*len(plans) > C.SENDRECV_MAIL {
-		return nil, errors.New("more plans than neighbours have words for")
+		return 0, errors.New("more plans than neighbours have words for")
 	}
-	if err := ep.makeSamples(t); err != nil {
-		return nil, err
+	if err := ep.makeSamples(b); err != nil {
+		return 0, err
 	}
-	values := make([]C.uint64_t, rounds*windows*len(plans))
-	samples := make([]int64, windows)
-	for k := range rounds * len(plans) {
-		i := k
-		if k >= len(plans) {
-			i = rounds*len(plans) - 1 - k
-		}
-		clear(samples) // of a rank that takes none
-		if _, err := ep.run(t, plans[i], samples, true); err != nil {
-			return nil, fmt.Errorf("%s: %w", plans[i], err)
-		}
-		for w, ns := range samples {
-			values[(rounds*i+k/len(plans))*windows+w] = C.uint64_t(ns)
+	contest := autotune.Contest{
+		Candidates: len(plans), First: autotune.Rounds{Most: rounds}, Share: ep.shareTimes,
+		Turn: func(i int) ([]uint64, error) {
+			samples, times := make([]int64, windows), make([]uint64, windows) // 0 on a rank that takes none
+			_, err := ep.run(b, plans[i], samples, true)
+			for w, ns := range samples {
+				times[w] = uint64(ns)
+			}
+			return times, err
+		},
+	}
+	best, _, err = contest.Fastest()
+	var f *autotune.Failure
+	if errors.As(err, &f) {
+		err = fmt.Errorf("%s: %w", plans[f.Candidate], f.Err)
+	}
+	return best, err
+}
+
+// shareTimes makes each time the longest of all ranks.
+func (ep *endpoint) shareTimes(times [][]uint64) error {
+	var values []C.uint64_t
+	for _, t := range times {
+		for _, ns := range t {
+			values = append(values, C.uint64_t(ns))
 		}
 	}
 	if err := ep.share(values); err != nil {
-		return nil, err
+		return err
 	}
-	out := make([][]uint64, len(plans))
-	for i := range out {
-		for _, v := range values[rounds*windows*i : rounds*windows*(i+1)] {
-			out[i] = append(out[i], uint64(v))
+	for _, t := range times {
+		for w := range t {
+			t[w] = uint64(values[w])
 		}
+		values = values[len(t):]
 	}
-	return out, nil
+	return nil
 }

@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xc617cab6
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x79d0b727
 #include "sendrecv.h"
 */
 import "C"
@@ -68,10 +68,8 @@ const (
 	// Of a block's share in lines.
 	llBytes    = C.SR_LL_BYTES
 	ll128Bytes = C.SR_LL128_BYTES
+	ll128Line  = C.SR_WIDE_PAYLOAD
 )
-
-// hostKind is the kind of device whose kernels are played by threads of the CPU.
-const hostKind = "host"
 
 type sendrecv struct{ o Options }
 
@@ -103,8 +101,12 @@ func (t *sendrecv) Probe(devices []gpu.Info) error {
 		if d.Kind != devices[0].Kind {
 			return unsupported("from %s to %s: all devices must be of one kind", devices[0].Kind, d.Kind)
 		}
+		if d.Warp != devices[0].Warp {
+			return unsupported("warps of %d threads and of %d: their kernels would share out a message in different ways",
+				devices[0].Warp, d.Warp)
+		}
 		for r, other := range devices[:i] {
-			if d.Kind != hostKind && d.Same(other) {
+			if !d.OnCPU() && d.Same(other) {
 				return unsupported("ranks %d and %d on %s: kernels of two processes take turns on a GPU, and these wait "+
 					"for each other: give each rank a GPU of its own", r, i, d.UUID)
 			}
@@ -133,12 +135,12 @@ func (t *sendrecv) Accepts(devices []gpu.Info, b transport.Batch) error {
 
 // beforehand are the limits that devices show before they are opened. What they do not show counts as there.
 func beforehand(devices []gpu.Info) limits {
-	l := limits{ctas: maxCTAs, ll128: true, wsBulk: true, putBulk: true, recordedWords: true}
+	l := limits{ctas: maxCTAs, warp: devices[0].Warp, ll128: true, wsBulk: true, putBulk: true, recordedWords: true}
 	for _, d := range devices {
 		if d.CTAs > 0 {
 			l.ctas = min(l.ctas, d.CTAs)
 		}
-		if d.Kind == hostKind {
+		if d.OnCPU() {
 			l.cpu, l.wsBulk, l.putBulk = true, false, false
 		}
 	}

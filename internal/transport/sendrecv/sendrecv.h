@@ -69,6 +69,7 @@ struct sendrecv_end {
 	uint64_t told, heard; /* letters so far */
 	uint32_t rank, ranks;
 	uint32_t previous;   /* the rank that sends here */
+	uint32_t warp;       /* threads of a warp of this rank's device */
 	uint32_t cpu;        /* 1: threads of the CPU play the kernels, and need it */
 	uint32_t broken;     /* 1: a batch failed; no other one is run */
 	uint32_t stuck;      /* 1: and something on the queue does not end */

@@ -51,7 +51,7 @@ static int start(struct run *x, const struct sr_args *a) {
 	const struct p2p_launch l = {
 		.kernel = x->end->kernel[kernel],
 		.ctas = p->variant == SENDRECV_STABLE ? 2 * p->ctas : p->ctas,
-		.threads = (p->sender_warps + p->receiver_warps) * SR_WARP,
+		.threads = (p->sender_warps + p->receiver_warps) * x->end->warp,
 		.shared = shared_bytes(kernel),
 		.bytes = sizeof *a,
 		.args = a,

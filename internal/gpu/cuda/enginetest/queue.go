@@ -42,7 +42,6 @@ import "C"
 
 import (
 	"runtime"
-	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
@@ -60,11 +59,11 @@ func NewQueue(q *abi.Queue) Queue { return Queue{(*C.struct_p2p_queue)(q.Pointer
 func (q Queue) call(f func(e *C.struct_p2p_error) C.int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var e C.struct_p2p_error
-	if C.queue_bind(q.c, &e) == C.P2P_OK {
-		f(&e)
-	}
-	return abi.ErrorAt(unsafe.Pointer(&e))
+	return abi.Call(func(e *C.struct_p2p_error) {
+		if C.queue_bind(q.c, e) == C.P2P_OK {
+			f(e)
+		}
+	})
 }
 
 // HasStream reports whether the queue offers its stream to libraries.

@@ -32,7 +32,7 @@
 #include "gpu/abi/p2p.h"
 #include "fakeproxy.h"
 
-enum { MAX_BLOCKS = 8192, MAX_PINS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30 };
+enum { MAX_BLOCKS = 8192, MAX_PINS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30, FAKE_WARP = 32 };
 
 /* ---- what is alive -------------------------------------------------------------------------------------------- */
 
@@ -204,6 +204,9 @@ int cuDeviceGetAttribute(int *v, int attr, int dev) {
 	(void)dev;
 	FAIL_IF_ASKED;
 	switch (attr) {
+	case 10:
+		*v = FAKE_WARP;
+		break;
 	case 16:
 		*v = 4;
 		break;

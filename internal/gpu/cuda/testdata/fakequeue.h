@@ -59,7 +59,7 @@ static int sendrecv_launch(struct stream *s, uintptr_t f, const unsigned shape[4
 	struct op op = {.kind = SENDRECV, .args = {(uintptr_t)l}};
 	if (!loaded[f])
 		return 999;
-	if (!args || (uintptr_t)args % 8 || shape[0] > SR_CTAS || shape[1] % SR_WARP || shape[2] > most_shared[f])
+	if (!args || (uintptr_t)args % 8 || shape[0] > SR_CTAS || shape[1] % FAKE_WARP || shape[2] > most_shared[f])
 		return 1;
 	if (shape[1] > 1024)
 		return 701;

@@ -4,7 +4,7 @@ package queuetest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xa93eb63f
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x58f7f162
 #include "gpu/abi/p2p.h"
 
 static void *find(struct p2p_queue *q, const char *name, struct p2p_error *e) {
@@ -81,9 +81,7 @@ func On(q *abi.Queue, x *abi.Ctx) *Queue { return &Queue{(*C.struct_p2p_queue)(q
 func (q *Queue) call(f func(*C.struct_p2p_error)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var e C.struct_p2p_error
-	f(&e)
-	return abi.ErrorAt(unsafe.Pointer(&e))
+	return abi.Call(f)
 }
 
 // Find tells whether the queue has a kernel of that name.

@@ -127,7 +127,7 @@ func (r *Rank) Start(l Launch) error {
 		bytes = C.uint32_t(l.Argument)
 	}
 	if threads == 0 {
-		threads = (l.Senders + l.Receivers) * C.SR_WARP
+		threads = l.Senders + l.Receivers // a warp of a CPU is one thread
 	}
 	return r.call(func(e *C.struct_p2p_error) {
 		C.start(r.c, kernel, C.uint32_t(l.CTAs), C.uint32_t(threads), bytes, &a, e)

@@ -150,8 +150,7 @@ static struct sr_args args_of(const struct form *f, const struct way *w, sr_u32 
 
 static void start(const struct form *f, struct rank *r, const struct sr_args *a) {
 	struct p2p_error e;
-	struct p2p_launch l = {
-		.ctas = f->blocks, .threads = (f->senders + f->receivers) * SR_WARP, .bytes = sizeof *a, .args = a};
+	struct p2p_launch l = {.ctas = f->blocks, .threads = f->senders + f->receivers, .bytes = sizeof *a, .args = a};
 	MUST(r->queue->find(r->queue->self, f->kernel, 0, &l.kernel, &e) == P2P_OK);
 	if (r->queue->start(r->queue->self, &l, &e) != P2P_OK) {
 		fprintf(stderr, "%s\n", e.text);

@@ -134,7 +134,7 @@ DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
 }
 
 // Lines are waited for by whole warps: one whose threads part and meet again costs more than what it saves.
-constexpr u32 SR_WARP_THREADS = 32, SR_LANES = 8, SR_WORDS = 2, SR_AHEAD = 2;
+constexpr u32 SR_WARP = 32, SR_WARP_THREADS = SR_WARP, SR_LANES = 8, SR_WORDS = 2, SR_AHEAD = 2;
 
 DEVICE bool warp_all(bool yes) {
 	u32 all;

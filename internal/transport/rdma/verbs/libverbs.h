@@ -10,6 +10,8 @@
 #ifndef P2P_LIBVERBS_H
 #define P2P_LIBVERBS_H
 
+#include "gpu/dynlib/dynlib.h"
+
 #include <infiniband/verbs.h>
 
 /* X(exported name, name in the table). */
@@ -48,14 +50,8 @@ struct p2p_verbs_functions {
 };
 #undef X
 
-/* Filled by p2p_verbs_load; read-only afterwards. */
+/* Filled once p2p_verbs_library is loaded; read-only afterwards. */
 extern struct p2p_verbs_functions ibv;
-
-/*
- * Finds libibverbs.so.1, else libibverbs.so; or what P2PBENCH_LIBIBVERBS names and nothing else. Returns 0 and the file
- * in text, its name resolved, or -1 with the reason in text: what dlopen said, or the first required function that is
- * missing.
- */
-int p2p_verbs_load(char *text, size_t size);
+extern const struct p2p_library p2p_verbs_library;
 
 #endif

@@ -18,7 +18,7 @@ package verbs
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo LDFLAGS: -ldl
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xb752494e
 #include "verbs.h"
 */
 import "C"
@@ -28,10 +28,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
+	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
 // Load finds libibverbs, once per process. The error wraps gpu.ErrUnsupported.
@@ -50,15 +51,25 @@ func Version() string {
 	return v
 }
 
-// library loads libibverbs and returns its file.
-var library = sync.OnceValues(func() (string, error) {
-	var text [4096]C.char
-	if C.p2p_verbs_load(&text[0], C.size_t(len(text))) != 0 {
-		return "", fmt.Errorf("verbs: %s: install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs "+
-			"(Fedora, RHEL), or name the library with P2PBENCH_LIBIBVERBS: %w", C.GoString(&text[0]), gpu.ErrUnsupported)
+var (
+	libibverbs = dynlib.Library{
+		Name: "libibverbs", Files: []string{"libibverbs.so.1", "libibverbs.so"}, Variable: "P2PBENCH_LIBIBVERBS",
+		Advice: "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (Fedora, RHEL), " +
+			"or name the library with P2PBENCH_LIBIBVERBS",
 	}
-	return C.GoString(&text[0]), nil
-})
+	loaded dynlib.Once[string]
+)
+
+// library loads libibverbs and returns its file.
+func library() (string, error) {
+	return loaded.Do(func() (string, error) {
+		file, err := libibverbs.Open(unsafe.Pointer(&C.p2p_verbs_library))
+		if err != nil {
+			return "", fmt.Errorf("verbs: %w", err)
+		}
+		return file, nil
+	})
+}
 
 // failed makes an error of an errno that a verb returned; nil for 0. where is the device's name, what the verb's.
 func failed(where, what string, errno C.int) error {

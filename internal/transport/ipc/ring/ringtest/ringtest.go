@@ -1,12 +1,11 @@
-// Package ring is ring.h, control messages through memory that two processes share, and a wrapping of it in Go for its
-// tests and benchmarks only. The ipc package includes the header and calls the C functions; nothing imports
-// this package.
-package ring
+// Package ringtest is ring.h, control messages through memory that two processes share, in Go, for its tests and
+// benchmarks. The ipc package includes the header and calls the C functions.
+package ringtest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x43af0714
-#include "ring.h"
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xc92c0638
+#include "transport/ipc/ring/ring.h"
 
 static uint64_t put_some(struct p2p_ring_writer *w, const struct p2p_message *m, uint64_t n) {
 	uint64_t k = 0;

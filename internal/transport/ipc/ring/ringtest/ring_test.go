@@ -1,4 +1,4 @@
-package ring_test
+package ringtest_test
 
 import (
 	"encoding/binary"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/p2pbench/p2pbench/internal/transport/ipc/ring"
+	"github.com/p2pbench/p2pbench/internal/transport/ipc/ring/ringtest"
 )
 
 // patience is how long a test of two threads waits for the other one.
@@ -19,17 +19,17 @@ const patience = time.Minute
 
 // starts are where the count of messages may begin: around what 32 bits, their sign and a lap make special.
 var starts = []uint32{
-	0, 1, 5, ring.Entries - 1, ring.Entries, 1<<31 - 5, 1 << 31, math.MaxUint32 - ring.Entries - 3,
-	math.MaxUint32 - ring.Entries + 1, math.MaxUint32 - 4, math.MaxUint32,
+	0, 1, 5, ringtest.Entries - 1, ringtest.Entries, 1<<31 - 5, 1 << 31, math.MaxUint32 - ringtest.Entries - 3,
+	math.MaxUint32 - ringtest.Entries + 1, math.MaxUint32 - 4, math.MaxUint32,
 }
 
 // message is the n-th one; no field of it is the same in any other.
-func message(n uint64) ring.Message {
+func message(n uint64) ringtest.Message {
 	x := n*0x9e3779b97f4a7c15 + 1
-	m := ring.Message{
+	m := ringtest.Message{
 		Type: uint32(n), Flags: ^uint32(n), Seq: x, Tag: x + 1, Size: x + 2, Base: x + 3, Offset: x + 4,
 		Address: x + 5, Version: x + 6,
-		Handle: ring.Handle{Kind: uint32(x), FD: int32(n), Length: x + 7, ID: x + 8},
+		Handle: ringtest.Handle{Kind: uint32(x), FD: int32(n), Length: x + 7, ID: x + 8},
 	}
 	for o := 0; o < len(m.Handle.Opaque); o += 8 {
 		binary.NativeEndian.PutUint64(m.Handle.Opaque[o:], x+9+uint64(o))
@@ -37,15 +37,15 @@ func message(n uint64) ring.Message {
 	return m
 }
 
-func messages(from uint64, n int) []ring.Message {
-	ms := make([]ring.Message, n)
+func messages(from uint64, n int) []ringtest.Message {
+	ms := make([]ringtest.Message, n)
 	for k := range ms {
 		ms[k] = message(from + uint64(k))
 	}
 	return ms
 }
 
-func closed(t testing.TB, r *ring.Ring, err error) *ring.Ring {
+func closed(t testing.TB, r *ringtest.Ring, err error) *ringtest.Ring {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -58,28 +58,28 @@ func closed(t testing.TB, r *ring.Ring, err error) *ring.Ring {
 	return r
 }
 
-func newRing(t testing.TB) *ring.Ring {
+func newRing(t testing.TB) *ringtest.Ring {
 	t.Helper()
-	r, err := ring.New()
+	r, err := ringtest.New()
 	return closed(t, r, err)
 }
 
 // again is a second mapping of r, which the peer would have.
-func again(t testing.TB, r *ring.Ring) *ring.Ring {
+func again(t testing.TB, r *ringtest.Ring) *ringtest.Ring {
 	t.Helper()
 	s, err := r.Again()
 	return closed(t, s, err)
 }
 
 // newEnds are the ends of a ring that begins at start, each in a mapping of its own.
-func newEnds(t testing.TB, start uint32) (*ring.Writer, *ring.Reader) {
+func newEnds(t testing.TB, start uint32) (*ringtest.Writer, *ringtest.Reader) {
 	t.Helper()
 	r := newRing(t)
 	r.Start(start)
 	return r.Writer(), again(t, r).Reader()
 }
 
-func expectEmpty(t *testing.T, d *ring.Reader) {
+func expectEmpty(t *testing.T, d *ringtest.Reader) {
 	t.Helper()
 	kept := messages(77, 1)
 	if d.Peek() || d.Get(kept) != 0 || kept[0] != message(77) {
@@ -88,9 +88,9 @@ func expectEmpty(t *testing.T, d *ring.Reader) {
 }
 
 // expect gets n messages, which must be those from number from on.
-func expect(t *testing.T, d *ring.Reader, from uint64, n int) {
+func expect(t *testing.T, d *ringtest.Reader, from uint64, n int) {
 	t.Helper()
-	got := make([]ring.Message, n)
+	got := make([]ringtest.Message, n)
 	if n > 0 && !d.Peek() {
 		t.Fatalf("no message waits, want number %d", from)
 	}
@@ -108,7 +108,7 @@ func expect(t *testing.T, d *ring.Reader, from uint64, n int) {
 func TestZeroedMemoryIsAnEmptyRing(t *testing.T) {
 	r := newRing(t)
 	w, d := r.Writer(), r.Reader()
-	for n := range uint64(3 * ring.Entries) {
+	for n := range uint64(3 * ringtest.Entries) {
 		expectEmpty(t, d)
 		if w.Put(message(n)) != 1 {
 			t.Fatalf("message %d found no room", n)
@@ -125,20 +125,20 @@ func TestFullAndEmpty(t *testing.T) {
 			r.Start(start)
 			w, d := r.Writer(), r.Reader()
 			expectEmpty(t, d)
-			all := messages(0, ring.Entries+1)
-			if n := w.Put(all...); n != ring.Entries {
-				t.Fatalf("%d messages found room, want %d", n, ring.Entries)
+			all := messages(0, ringtest.Entries+1)
+			if n := w.Put(all...); n != ringtest.Entries {
+				t.Fatalf("%d messages found room, want %d", n, ringtest.Entries)
 			}
-			for n := range uint64(2 * ring.Entries) { // full all the time
+			for n := range uint64(2 * ringtest.Entries) { // full all the time
 				if w.Put(all[0]) != 0 {
 					t.Fatal("a full ring took a message")
 				}
 				expect(t, d, n, 1)
-				if w.Put(message(n+ring.Entries)) != 1 {
+				if w.Put(message(n+ringtest.Entries)) != 1 {
 					t.Fatal("no room where a message was just taken out")
 				}
 			}
-			expect(t, d, 2*ring.Entries, ring.Entries)
+			expect(t, d, 2*ringtest.Entries, ringtest.Entries)
 			expectEmpty(t, d)
 			if w.Put(messages(9, 5)...) != 5 { // and leaves something behind for the next start
 				t.Fatal("no room for five messages in an empty ring")
@@ -149,19 +149,19 @@ func TestFullAndEmpty(t *testing.T) {
 
 // The count wraps after 2^32 messages, with any number of messages in the ring.
 func TestWrap(t *testing.T) {
-	for _, waiting := range []int{0, 1, 4, 5, 6, 500, ring.Entries - 1} {
+	for _, waiting := range []int{0, 1, 4, 5, 6, 500, ringtest.Entries - 1} {
 		t.Run(fmt.Sprintf("%d waiting", waiting), func(t *testing.T) {
 			w, d := newEnds(t, math.MaxUint32-4)
 			if n := w.Put(messages(0, waiting)...); n != waiting {
 				t.Fatalf("%d messages found room, want %d", n, waiting)
 			}
-			for n := range uint64(3 * ring.Entries) {
+			for n := range uint64(3 * ringtest.Entries) {
 				if w.Put(message(n+uint64(waiting))) != 1 {
 					t.Fatalf("message %d found no room", n)
 				}
 				expect(t, d, n, 1)
 			}
-			expect(t, d, 3*ring.Entries, waiting)
+			expect(t, d, 3*ringtest.Entries, waiting)
 			expectEmpty(t, d)
 		})
 	}
@@ -175,10 +175,10 @@ func TestEndsJoinLate(t *testing.T) {
 	w.Put(messages(0, 3)...)
 	d := again(t, r).Reader()
 	expect(t, d, 0, 3)
-	if again(t, r).Writer().Put(messages(3, ring.Entries+1)...) != ring.Entries {
+	if again(t, r).Writer().Put(messages(3, ringtest.Entries+1)...) != ringtest.Entries {
 		t.Error("an empty ring does not hold what it should")
 	}
-	expect(t, r.Reader(), 3, ring.Entries)
+	expect(t, r.Reader(), 3, ringtest.Entries)
 }
 
 // Millions of messages from one thread to another, each with a mapping of its own, come in order and whole.
@@ -202,7 +202,7 @@ func TestTwoThreads(t *testing.T) {
 	}
 }
 
-func writeAll(t *testing.T, w *ring.Writer, total uint64, deadline time.Time) {
+func writeAll(t *testing.T, w *ringtest.Writer, total uint64, deadline time.Time) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := rand.New(rand.NewPCG(total, 1))
@@ -219,10 +219,10 @@ func writeAll(t *testing.T, w *ring.Writer, total uint64, deadline time.Time) {
 	}
 }
 
-func readAll(t *testing.T, d *ring.Reader, total uint64, deadline time.Time) {
+func readAll(t *testing.T, d *ringtest.Reader, total uint64, deadline time.Time) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	room := make([]ring.Message, 200)
+	room := make([]ringtest.Message, 200)
 	for n := uint64(0); n < total; {
 		got := d.Get(room)
 		if got == 0 && !rest(t, deadline, "waiting for message", n) {
@@ -262,7 +262,7 @@ func queue(t *testing.T, start uint32, ops []byte) {
 		waiting := int(next - first)
 		switch op & 3 {
 		case 0, 1:
-			want := min(n, ring.Entries-waiting)
+			want := min(n, ringtest.Entries-waiting)
 			if got := w.Put(messages(next, n)...); got != want {
 				t.Fatalf("%d of %d messages found room, %d were waiting", got, n, waiting)
 			}
@@ -310,8 +310,8 @@ func roundTrips(t testing.TB, n int) []int64 {
 	samples := make([]int64, min(n, 1<<20))
 	var made [2]int
 	var both sync.WaitGroup
-	both.Go(func() { made[0] = ring.RoundTrips(w0, d0, n, true, patience, samples) })
-	both.Go(func() { made[1] = ring.RoundTrips(w1, d1, n, false, patience, nil) })
+	both.Go(func() { made[0] = ringtest.RoundTrips(w0, d0, n, true, patience, samples) })
+	both.Go(func() { made[1] = ringtest.RoundTrips(w1, d1, n, false, patience, nil) })
 	both.Wait()
 	if made != [2]int{n, n} {
 		t.Errorf("%d round trips on either side, want %d", made, n)
@@ -331,7 +331,7 @@ func BenchmarkLatency(b *testing.B) {
 func BenchmarkPutGet(b *testing.B) {
 	w, d := newEnds(b, 0)
 	b.ResetTimer()
-	if n := ring.Turns(w, d, b.N); n != b.N {
+	if n := ringtest.Turns(w, d, b.N); n != b.N {
 		b.Errorf("%d of %d messages came back", n, b.N)
 	}
 }

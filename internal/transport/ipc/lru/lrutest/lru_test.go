@@ -1,10 +1,10 @@
-package lru_test
+package lrutest_test
 
 import (
 	"fmt"
 	"testing"
 
-	"github.com/p2pbench/p2pbench/internal/transport/ipc/lru"
+	"github.com/p2pbench/p2pbench/internal/transport/ipc/lru/lrutest"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 func at(k int) uint64 { return first + uint64(k)*size }
 
 // send does what a sender does for a message from allocation k, and says whether it hit.
-func send(t *testing.T, l *lru.Cache, k int) bool {
+func send(t *testing.T, l *lrutest.Cache, k int) bool {
 	t.Helper()
 	if i := l.Find(at(k)); i >= 0 {
 		l.Touch(i)
@@ -38,11 +38,11 @@ func send(t *testing.T, l *lru.Cache, k int) bool {
 
 // As many allocations in turn as there are entries always hit; one more and nothing ever does.
 func TestCliff(t *testing.T) {
-	for _, limit := range []int{1, 2, 16, 100, lru.Max} {
+	for _, limit := range []int{1, 2, 16, 100, lrutest.Max} {
 		for k, want := range map[int]int{1: 1, (limit + 1) / 2: (limit + 1) / 2, limit: limit, limit + 1: -1} {
 			t.Run(fmt.Sprintf("%d allocations in %d entries", k, limit), func(t *testing.T) {
 				const rounds = 4
-				l := lru.New(limit)
+				l := lrutest.New(limit)
 				misses := 0
 				for n := range rounds * k {
 					if !send(t, l, n%k) {
@@ -61,7 +61,7 @@ func TestCliff(t *testing.T) {
 }
 
 func TestNoCache(t *testing.T) {
-	l := lru.New(0)
+	l := lrutest.New(0)
 	for k := range 3 {
 		if send(t, l, k%2) {
 			t.Error("a hit in a cache of no entries")
@@ -74,7 +74,7 @@ func TestNoCache(t *testing.T) {
 
 // What a message in flight uses is never evicted, however long ago it was used last.
 func TestVictimIsNotInUse(t *testing.T) {
-	l := lru.New(3)
+	l := lrutest.New(3)
 	for k := range 3 {
 		send(t, l, k)
 	}
@@ -104,16 +104,16 @@ func TestVictimIsNotInUse(t *testing.T) {
 
 // A new allocation never inherits what the peer said, or the handle, of the one before it.
 func TestInsertForgets(t *testing.T) {
-	l := lru.New(1)
+	l := lrutest.New(1)
 	i := l.Insert(at(0), size, 7)
-	l.Fill(i, 0xabc000, lru.Handle{Length: size, Last: 0x55})
-	want := lru.Entry{Base: at(0), Length: size, ID: 7, Mapped: 0xabc000, Handle: lru.Handle{Length: size, Last: 0x55}}
+	l.Fill(i, 0xabc000, lrutest.Handle{Length: size, Last: 0x55})
+	want := lrutest.Entry{Base: at(0), Length: size, ID: 7, Mapped: 0xabc000, Handle: lrutest.Handle{Length: size, Last: 0x55}}
 	if got := l.Entry(i); got != want {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	l.Remove(i)
 	i = l.Insert(at(0), size/2, 8)
-	if got, want := l.Entry(i), (lru.Entry{Base: at(0), Length: size / 2, ID: 8}); got != want {
+	if got, want := l.Entry(i), (lrutest.Entry{Base: at(0), Length: size / 2, ID: 8}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -136,7 +136,7 @@ func TestOverlap(t *testing.T) {
 		"at address 0":       {0, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := lru.New(4)
+			l := lrutest.New(4)
 			gone := l.Insert(at(0), size, 0)
 			want := l.Insert(at(5), size, 1)
 			l.Remove(gone)
@@ -152,13 +152,13 @@ func TestOverlap(t *testing.T) {
 
 // No cache is larger than it can be.
 func TestLimit(t *testing.T) {
-	if got := lru.New(lru.Max + 1).Limit(); got != lru.Max {
-		t.Errorf("a new cache of limit %d, want %d", got, lru.Max)
+	if got := lrutest.New(lrutest.Max + 1).Limit(); got != lrutest.Max {
+		t.Errorf("a new cache of limit %d, want %d", got, lrutest.Max)
 	}
 }
 
 func BenchmarkHit(b *testing.B) {
-	for _, entries := range []int{1, 16, lru.Max} {
+	for _, entries := range []int{1, 16, lrutest.Max} {
 		b.Run(fmt.Sprintf("%d entries", entries), func(b *testing.B) {
 			l := full(b, entries)
 			bases := make([]uint64, entries)
@@ -174,7 +174,7 @@ func BenchmarkHit(b *testing.B) {
 }
 
 func BenchmarkMiss(b *testing.B) {
-	for _, entries := range []int{1, 16, lru.Max} {
+	for _, entries := range []int{1, 16, lrutest.Max} {
 		b.Run(fmt.Sprintf("%d entries", entries), func(b *testing.B) {
 			l := full(b, entries)
 			b.ResetTimer()
@@ -185,9 +185,9 @@ func BenchmarkMiss(b *testing.B) {
 	}
 }
 
-func full(b *testing.B, entries int) *lru.Cache {
+func full(b *testing.B, entries int) *lrutest.Cache {
 	b.Helper()
-	l := lru.New(entries)
+	l := lrutest.New(entries)
 	for k := range entries {
 		if l.Insert(at(k), size, uint64(k)) < 0 {
 			b.Fatalf("no room for allocation %d of %d", k, entries)

@@ -1,11 +1,12 @@
-// Package best is an engine made of several: it hands each copy to the one that was fastest at its size when it was
-// set up, between the very buffers that will be used. It is what `--engine auto` means on a device with a choice.
-package best
+// Package autotune chooses by measurement. [Contest] finds the fastest of several ways of doing one thing. [Engine] is an
+// engine made of several: it hands each copy to the one that was fastest at its size when it was set up, between the very
+// buffers that will be used. It is what `--engine auto` means on a device with a choice.
+package autotune
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
 #cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x43af0714
-#include "best.h"
+#include "engine.h"
 */
 import "C"
 
@@ -24,7 +25,7 @@ import (
 type Engine struct {
 	engines []gpu.Engine
 	c       *C.struct_p2p_engine
-	class   [C.BEST_MODES][C.BEST_CLASSES]int // engine by mode and class of size
+	class   [C.AUTOTUNE_MODES][C.AUTOTUNE_CLASSES]int // engine by mode and class of size
 }
 
 // New tries the engines, 1 to 8, on copies from src to dst, addresses of the device with room for most bytes, and
@@ -40,9 +41,9 @@ func newEngine(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64, 
 	for i, e := range engines {
 		tables[i] = (*C.struct_p2p_engine)(e.Table().Pointer())
 	}
-	b.c = C.p2p_best_new(unsafe.SliceData(tables), C.unsigned(len(tables)), (*C.struct_p2p_ctx)(x.Pointer()))
+	b.c = C.p2p_autotune_new(unsafe.SliceData(tables), C.unsigned(len(tables)), (*C.struct_p2p_ctx)(x.Pointer()))
 	if b.c == nil {
-		err := fmt.Errorf("engine auto: no memory, or %d engines to choose from, not 1 to %d", len(engines), C.BEST_ENGINES)
+		err := fmt.Errorf("engine auto: no memory, or %d engines to choose from, not 1 to %d", len(engines), C.AUTOTUNE_ENGINES)
 		return nil, errors.Join(err, b.Close())
 	}
 	if err := b.choose(newTrial(engines, x, dst, src, most, c)); err != nil {
@@ -64,8 +65,8 @@ func (b *Engine) choose(t *trial) error {
 	if len(windows) == 0 {
 		windows = singles
 	}
-	b.set(C.BEST_SINGLE, singles)
-	b.set(C.BEST_WINDOW, windows)
+	b.set(C.AUTOTUNE_SINGLE, singles)
+	b.set(C.AUTOTUNE_WINDOW, windows)
 	return nil
 }
 
@@ -78,7 +79,7 @@ func (b *Engine) set(mode int, found []choice) {
 		}
 		for c := from; c < len(b.class[mode]); c++ {
 			b.class[mode][c] = f.engine
-			C.p2p_best_set(b.c, C.unsigned(mode), C.unsigned(c), C.unsigned(f.engine))
+			C.p2p_autotune_set(b.c, C.unsigned(mode), C.unsigned(c), C.unsigned(f.engine))
 		}
 	}
 }
@@ -86,13 +87,13 @@ func (b *Engine) set(mode int, found []choice) {
 // mode is the choice that holds for windows of that many messages.
 func mode(messages int) int {
 	if messages > 1 {
-		return C.BEST_WINDOW
+		return C.AUTOTUNE_WINDOW
 	}
-	return C.BEST_SINGLE
+	return C.AUTOTUNE_SINGLE
 }
 
 // Use makes the choice for windows of that many messages the one that holds from now on. Nothing may be under way.
-func (b *Engine) Use(messages int) { C.p2p_best_mode(b.c, C.unsigned(mode(messages))) }
+func (b *Engine) Use(messages int) { C.p2p_autotune_mode(b.c, C.unsigned(mode(messages))) }
 
 // Name is "auto".
 func (b *Engine) Name() string { return "auto" }
@@ -104,7 +105,7 @@ func (b *Engine) For(n uint64, messages int) string {
 
 // Choices tells the choice in words: "proxy, ce from 65536 bytes; in windows ce".
 func (b *Engine) Choices() string {
-	single, windows := b.choices(C.BEST_SINGLE), b.choices(C.BEST_WINDOW)
+	single, windows := b.choices(C.AUTOTUNE_SINGLE), b.choices(C.AUTOTUNE_WINDOW)
 	if single == windows {
 		return single
 	}
@@ -132,7 +133,7 @@ func (b *Engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(b.c)) 
 // Close closes all of them.
 func (b *Engine) Close() error {
 	if b.c != nil {
-		C.p2p_best_free(b.c)
+		C.p2p_autotune_free(b.c)
 		b.c = nil
 	}
 	var errs []error

@@ -1,15 +1,15 @@
-// Package besttest makes engines whose cost is scripted, for tests of what chooses between engines or stands before
+// Package autotunetest makes engines whose cost is scripted, for tests of what chooses between engines or stands before
 // one, and drives engine tables in ways that the abi package does not offer: copies without a wait, and marks.
 //
 // The engines move nothing, and the time they take passes on a clock that they alone advance: what comes out does not
 // depend on the machine that a test runs on.
-package besttest
+package autotunetest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
 #cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x43af0714
 #include <stdlib.h>
-#include "besttest.h"
+#include "script.h"
 */
 import "C"
 
@@ -76,7 +76,7 @@ func (m *Machine) Engine(name string, costs ...Cost) *Engine {
 	}
 	e := &Engine{name: name, c: C.script_new(m.c, unsafe.SliceData(script), C.unsigned(len(script)))}
 	if e.c == nil {
-		panic("besttest: no memory, or not 1 to 8 costs")
+		panic("autotunetest: no memory, or not 1 to 8 costs")
 	}
 	return e
 }

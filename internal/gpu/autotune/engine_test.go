@@ -1,4 +1,4 @@
-package best
+package autotune
 
 import (
 	"errors"
@@ -8,7 +8,8 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/gpu/best/besttest"
+	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
+	"github.com/p2pbench/p2pbench/internal/gpu/autotune/autotunetest"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 )
 
@@ -65,17 +66,17 @@ func (r rig) choose(t *testing.T, most uint64, names ...string) *Engine {
 
 // stage is a machine on which scripted engines are tried. They move nothing, so there is nothing to copy between.
 type stage struct {
-	*besttest.Machine
+	*autotunetest.Machine
 	x *abi.Ctx
 }
 
-func newStage(t *testing.T, trouble besttest.Trouble) stage {
+func newStage(t *testing.T, trouble autotunetest.Trouble) stage {
 	t.Helper()
 	page, err := abi.NewPage(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := stage{besttest.NewMachine(trouble), abi.NewCtx(page, 0, time.Minute, false)}
+	s := stage{autotunetest.NewMachine(trouble), abi.NewCtx(page, 0, time.Minute, false)}
 	t.Cleanup(func() { s.Close(); s.x.Close(); _ = page.Close() })
 	return s
 }
@@ -106,7 +107,7 @@ func TestCopiesEverySize(t *testing.T) {
 	b := r.choose(t, most, "cpu-nt", "cpu-memcpy")
 	g := b.Table()
 	for _, n := range []uint64{0, 1, 255, 256, 257, 4095, 65536, 100001, most} {
-		key := abi.PayloadKey(1, n, 0, 0)
+		key := abitest.PayloadKey(1, n, 0, 0)
 		if err := g.Fill(r.x, r.src.Addr(), n, key, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -138,17 +139,17 @@ func TestCopiesEverySize(t *testing.T) {
 const us = time.Microsecond
 
 // flat costs the same at every size.
-func flat(wait time.Duration) []besttest.Cost { return []besttest.Cost{{Wait: wait}} }
+func flat(wait time.Duration) []autotunetest.Cost { return []autotunetest.Cost{{Wait: wait}} }
 
 // Each size goes to the engine that is fastest there, alone and in windows.
 func TestChoosesTheFastest(t *testing.T) {
-	crossing := func(bytes uint64) []besttest.Cost {
-		return []besttest.Cost{{Wait: 10 * us}, {From: bytes, Wait: 90 * us}}
+	crossing := func(bytes uint64) []autotunetest.Cost {
+		return []autotunetest.Cost{{Wait: 10 * us}, {From: bytes, Wait: 90 * us}}
 	}
-	between := []besttest.Cost{{Wait: 90 * us}, {From: 4 << 10, Wait: 10 * us}, {From: 128 << 10, Wait: 90 * us}}
-	starts, waits := []besttest.Cost{{Copy: 20 * us}}, flat(40*us)
+	between := []autotunetest.Cost{{Wait: 90 * us}, {From: 4 << 10, Wait: 10 * us}, {From: 128 << 10, Wait: 90 * us}}
+	starts, waits := []autotunetest.Cost{{Copy: 20 * us}}, flat(40*us)
 	for name, c := range map[string]struct {
-		a, b []besttest.Cost
+		a, b []autotunetest.Cost
 		want string
 	}{
 		"the first":                             {flat(10 * us), flat(30 * us), "a"},
@@ -162,7 +163,7 @@ func TestChoosesTheFastest(t *testing.T) {
 		"the same with the engines in exchange": {waits, starts, "b; in windows a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, besttest.Trouble{})
+			s := newStage(t, autotunetest.Trouble{})
 			b := s.choose(t, 1<<20, s.Engine("a", c.a...), s.Engine("b", c.b...))
 			if got := b.Choices(); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
@@ -173,7 +174,7 @@ func TestChoosesTheFastest(t *testing.T) {
 
 // Engines that are as good as equal do not take turns: the first of them keeps all sizes.
 func TestEqualEnginesKeepTheFirst(t *testing.T) {
-	s := newStage(t, besttest.Trouble{})
+	s := newStage(t, autotunetest.Trouble{})
 	engines := []gpu.Engine{
 		s.Engine("a", flat(55*us)...), s.Engine("b", flat(50*us)...),
 		s.Engine("c", flat(49800)...), s.Engine("d", flat(50*us)...),
@@ -187,13 +188,13 @@ func TestEqualEnginesKeepTheFirst(t *testing.T) {
 // one that was lucky.
 func TestTroubleFavoursNobody(t *testing.T) {
 	for name, c := range map[string]struct {
-		besttest.Trouble
+		autotunetest.Trouble
 		a, b time.Duration
 	}{
-		"slower and slower":               {besttest.Trouble{Drift: 0.004}, 24 * us, 20 * us},
-		"slower and slower, a close race": {besttest.Trouble{Drift: 0.004}, 21 * us, 20 * us},
-		"the CPU is away now and then":    {besttest.Trouble{Every: 3, Hiccup: 4 * time.Millisecond}, 24 * us, 20 * us},
-		"away, and a close race":          {besttest.Trouble{Every: 5, Hiccup: 4 * time.Millisecond}, 20500, 20 * us},
+		"slower and slower":               {autotunetest.Trouble{Drift: 0.004}, 24 * us, 20 * us},
+		"slower and slower, a close race": {autotunetest.Trouble{Drift: 0.004}, 21 * us, 20 * us},
+		"the CPU is away now and then":    {autotunetest.Trouble{Every: 3, Hiccup: 4 * time.Millisecond}, 24 * us, 20 * us},
+		"away, and a close race":          {autotunetest.Trouble{Every: 5, Hiccup: 4 * time.Millisecond}, 20500, 20 * us},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, c.Trouble)
@@ -209,9 +210,9 @@ func TestTroubleFavoursNobody(t *testing.T) {
 func TestJitterIsAveraged(t *testing.T) {
 	const runs = 200
 	right := 0
-	x := newStage(t, besttest.Trouble{}).x
+	x := newStage(t, autotunetest.Trouble{}).x
 	for seed := range uint64(runs) {
-		m := besttest.NewMachine(besttest.Trouble{Jitter: 0.3, Seed: seed})
+		m := autotunetest.NewMachine(autotunetest.Trouble{Jitter: 0.3, Seed: seed})
 		s := stage{m, x}
 		b, err := s.try(1<<10, s.Engine("a", flat(21300)...), s.Engine("b", flat(20*us)...))
 		if err != nil {
@@ -233,8 +234,8 @@ func TestJitterIsAveraged(t *testing.T) {
 // Where there is no room for a window, or for anything at all, a choice is made nevertheless.
 func TestLittleRoom(t *testing.T) {
 	for most, want := range map[uint64]string{100: "a", 1 << 10: "b", 2 << 10: "b; in windows a"} {
-		s := newStage(t, besttest.Trouble{})
-		b := s.choose(t, most, s.Engine("a", flat(60*us)...), s.Engine("b", besttest.Cost{Copy: 40 * us}))
+		s := newStage(t, autotunetest.Trouble{})
+		b := s.choose(t, most, s.Engine("a", flat(60*us)...), s.Engine("b", autotunetest.Cost{Copy: 40 * us}))
 		if got := b.Choices(); got != want {
 			t.Errorf("%d bytes: %q, want %q", most, got, want)
 		}
@@ -243,9 +244,9 @@ func TestLittleRoom(t *testing.T) {
 
 // The set-up of a slow device ends: sizes beyond those that take long are not tried.
 func TestSlowSizesEndTheTrial(t *testing.T) {
-	s := newStage(t, besttest.Trouble{})
-	a := s.Engine("a", besttest.Cost{Wait: 20 * us}, besttest.Cost{From: 64 << 10, Wait: 2 * time.Millisecond})
-	b := s.Engine("b", besttest.Cost{Wait: 50 * us}, besttest.Cost{From: 64 << 10, Wait: 4 * time.Millisecond})
+	s := newStage(t, autotunetest.Trouble{})
+	a := s.Engine("a", autotunetest.Cost{Wait: 20 * us}, autotunetest.Cost{From: 64 << 10, Wait: 2 * time.Millisecond})
+	b := s.Engine("b", autotunetest.Cost{Wait: 50 * us}, autotunetest.Cost{From: 64 << 10, Wait: 4 * time.Millisecond})
 	s.choose(t, 256<<20, a, b)
 	if a.Largest() != 64<<10 || b.Largest() != 64<<10 {
 		t.Errorf("%d and %d bytes were tried, want no more than 64 KiB", a.Largest(), b.Largest())
@@ -254,7 +255,7 @@ func TestSlowSizesEndTheTrial(t *testing.T) {
 
 // Four engines of a GPU that are all equal, which costs the most turns, are tried out in a moment.
 func TestTrialIsBounded(t *testing.T) {
-	costs := []besttest.Cost{
+	costs := []autotunetest.Cost{
 		{Copy: 2 * us, Wait: 4 * us},
 		{From: 1 << 20, Copy: 5 * us, Wait: 5 * us},
 		{From: 4 << 20, Copy: 13 * us, Wait: 5 * us},
@@ -262,7 +263,7 @@ func TestTrialIsBounded(t *testing.T) {
 		{From: 64 << 20, Copy: 172 * us, Wait: 5 * us},
 		{From: 256 << 20, Copy: 680 * us, Wait: 5 * us},
 	}
-	s := newStage(t, besttest.Trouble{})
+	s := newStage(t, autotunetest.Trouble{})
 	s.choose(t, 256<<20, s.Engine("a", costs...), s.Engine("b", costs...), s.Engine("c", costs...), s.Engine("d", costs...))
 	if took := s.Now(); took > 150*time.Millisecond {
 		t.Errorf("%v of the machine's time", took)
@@ -271,8 +272,8 @@ func TestTrialIsBounded(t *testing.T) {
 
 // A failure says whose it is and at which size, and nothing stays open.
 func TestFailure(t *testing.T) {
-	s := newStage(t, besttest.Trouble{})
-	a, b := s.Engine("a", flat(us)...), s.Engine("b", besttest.Cost{}, besttest.Cost{From: 16 << 10, Fail: true})
+	s := newStage(t, autotunetest.Trouble{})
+	a, b := s.Engine("a", flat(us)...), s.Engine("b", autotunetest.Cost{}, autotunetest.Cost{From: 16 << 10, Fail: true})
 	_, err := s.try(1<<20, a, b)
 	if want := "engine auto: b, 16384 bytes: a scripted failure"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
@@ -283,7 +284,7 @@ func TestFailure(t *testing.T) {
 }
 
 func TestNumberOfEngines(t *testing.T) {
-	s := newStage(t, besttest.Trouble{})
+	s := newStage(t, autotunetest.Trouble{})
 	for _, n := range []int{0, 9} {
 		var engines []gpu.Engine
 		for range n {
@@ -293,7 +294,7 @@ func TestNumberOfEngines(t *testing.T) {
 			t.Errorf("%d engines: %v", n, err)
 		}
 		for _, e := range engines {
-			if !e.(*besttest.Engine).Closed() {
+			if !e.(*autotunetest.Engine).Closed() {
 				t.Errorf("%d engines: one stays open", n)
 			}
 		}
@@ -304,10 +305,10 @@ func TestNumberOfEngines(t *testing.T) {
 const small, large = 256, 64 << 10
 
 // chosen is an engine of a, for small messages, and b, for large ones.
-func chosen(t *testing.T) (s stage, g *abi.Engine, a, b *besttest.Engine) {
+func chosen(t *testing.T) (s stage, g *abi.Engine, a, b *autotunetest.Engine) {
 	t.Helper()
-	s = newStage(t, besttest.Trouble{})
-	a = s.Engine("a", besttest.Cost{Wait: 10 * us}, besttest.Cost{From: large, Wait: 90 * us})
+	s = newStage(t, autotunetest.Trouble{})
+	a = s.Engine("a", autotunetest.Cost{Wait: 10 * us}, autotunetest.Cost{From: large, Wait: 90 * us})
 	b = s.Engine("b", flat(30*us)...)
 	e := s.choose(t, large, a, b)
 	if e.For(small, 1) != "a" || e.For(large, 1) != "b" {
@@ -318,7 +319,7 @@ func chosen(t *testing.T) (s stage, g *abi.Engine, a, b *besttest.Engine) {
 
 func reached(t *testing.T, g *abi.Engine, mark uint32) bool {
 	t.Helper()
-	yes, err := besttest.Reached(g, mark)
+	yes, err := autotunetest.Reached(g, mark)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,10 +331,10 @@ func TestMarks(t *testing.T) {
 	s, g, a, b := chosen(t)
 	for i, c := range []struct {
 		n    uint64
-		busy *besttest.Engine
+		busy *autotunetest.Engine
 	}{{small, a}, {large, b}} {
 		mark := uint32(i * 15)
-		if err := errors.Join(besttest.Start(g, 0, 0, c.n), besttest.Mark(g, mark)); err != nil {
+		if err := errors.Join(autotunetest.Start(g, 0, 0, c.n), autotunetest.Mark(g, mark)); err != nil {
 			t.Fatal(err)
 		}
 		if reached(t, g, mark) {
@@ -343,7 +344,7 @@ func TestMarks(t *testing.T) {
 		if !reached(t, g, mark) {
 			t.Errorf("%d bytes: not reached although %s is done", c.n, c.busy.Name())
 		}
-		if err := errors.Join(besttest.Wait(g, s.x), besttest.Mark(g, mark)); err != nil {
+		if err := errors.Join(autotunetest.Wait(g, s.x), autotunetest.Mark(g, mark)); err != nil {
 			t.Fatal(err)
 		}
 		if !reached(t, g, mark) {
@@ -351,7 +352,7 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	r := newRig(t, small)
-	if cpu := r.choose(t, small, "cpu-nt", "cpu-memcpy"); besttest.Marks(cpu.Table()) {
+	if cpu := r.choose(t, small, "cpu-nt", "cpu-memcpy"); autotunetest.Marks(cpu.Table()) {
 		t.Error("marks of engines that have none")
 	}
 }
@@ -361,15 +362,15 @@ func TestOrderAcrossEngines(t *testing.T) {
 	_, g, a, b := chosen(t)
 	for _, c := range []struct {
 		n             uint64
-		before, after *besttest.Engine
+		before, after *autotunetest.Engine
 	}{{small, nil, a}, {large, a, b}, {small, b, a}} {
-		if err := besttest.Start(g, 0, 0, c.n); err != nil {
+		if err := autotunetest.Start(g, 0, 0, c.n); err != nil {
 			t.Fatal(err)
 		}
 		if c.before != nil && !reached(t, c.before.Table(), 0) {
 			t.Errorf("%s copies while %s is not done", c.after.Name(), c.before.Name())
 		}
-		if err := besttest.Mark(c.after.Table(), 0); err != nil {
+		if err := autotunetest.Mark(c.after.Table(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if reached(t, c.after.Table(), 0) {

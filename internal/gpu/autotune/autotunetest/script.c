@@ -1,4 +1,4 @@
-#include "besttest.h"
+#include "script.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* besttest.h: engines that move nothing, on a clock that they alone advance. */
-#ifndef P2P_BESTTEST_H
-#define P2P_BESTTEST_H
+/* script.h: engines that move nothing, on a clock that they alone advance. */
+#ifndef P2P_AUTOTUNE_SCRIPT_H
+#define P2P_AUTOTUNE_SCRIPT_H
 
 #include "gpu/abi/p2p.h"
 

@@ -1,17 +1,17 @@
-package lru_test
+package lrutest_test
 
 import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/p2pbench/p2pbench/internal/transport/ipc/lru"
+	"github.com/p2pbench/p2pbench/internal/transport/ipc/lru/lrutest"
 )
 
 // A model is what the cache should be: entries by index, in a map.
 type model struct {
 	t       *testing.T
-	l       *lru.Cache
+	l       *lrutest.Cache
 	limit   int
 	entries map[int]*modelEntry
 	clock   uint64
@@ -19,12 +19,12 @@ type model struct {
 }
 
 type modelEntry struct {
-	lru.Entry
+	lrutest.Entry
 	used uint64
 }
 
 func newModel(t *testing.T, limit int, unit uint64) *model {
-	return &model{t: t, l: lru.New(limit), limit: limit, entries: map[int]*modelEntry{}, unit: unit}
+	return &model{t: t, l: lrutest.New(limit), limit: limit, entries: map[int]*modelEntry{}, unit: unit}
 }
 
 func (m *model) find(base uint64) int {
@@ -63,8 +63,8 @@ func (m *model) use(e *modelEntry) {
 
 // nth picks a present entry, nil if there is none.
 func (m *model) nth(n int) (int, *modelEntry) {
-	for i := range lru.Max {
-		at := (n + i) % lru.Max
+	for i := range lrutest.Max {
+		at := (n + i) % lrutest.Max
 		if e := m.entries[at]; e != nil {
 			return at, e
 		}
@@ -128,12 +128,12 @@ func (m *model) insert(base, length, id uint64) {
 		}
 		return
 	}
-	if i < 0 || i >= lru.Max || m.entries[i] != nil {
+	if i < 0 || i >= lrutest.Max || m.entries[i] != nil {
 		m.t.Fatalf("inserted as %d, with %d entries of %d", i, len(m.entries), m.limit)
 	}
-	e := &modelEntry{Entry: lru.Entry{Base: base, Length: length, ID: id}}
+	e := &modelEntry{Entry: lrutest.Entry{Base: base, Length: length, ID: id}}
 	if e.ID%2 == 0 {
-		e.Mapped, e.Handle = id+1, lru.Handle{Length: length, Last: byte(id)}
+		e.Mapped, e.Handle = id+1, lrutest.Handle{Length: length, Last: byte(id)}
 		m.l.Fill(i, e.Mapped, e.Handle)
 	}
 	m.use(e)
@@ -168,7 +168,7 @@ func (m *model) compare() {
 func TestModel(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 7862))
-		limit := []int{0, 1, 3, 16, 200, lru.Max}[seed%6]
+		limit := []int{0, 1, 3, 16, 200, lrutest.Max}[seed%6]
 		m := newModel(t, limit, []uint64{4096, 2 << 20}[seed/6])
 		for n := range 20000 {
 			op := byte(r.IntN(9))
@@ -190,15 +190,15 @@ func TestModel(t *testing.T) {
 
 // A full cache is emptied in the order in which its entries were used last, skipping none.
 func TestEvictionOrder(t *testing.T) {
-	m := newModel(t, lru.Max, 1<<20)
+	m := newModel(t, lrutest.Max, 1<<20)
 	r := rand.New(rand.NewPCG(1, 2))
-	for k := range lru.Max {
+	for k := range lrutest.Max {
 		m.insert(uint64(1+8*k)<<20, 8<<20, uint64(k))
 	}
 	for range 5000 {
 		m.step(6, uint16(r.Uint32()), 0)
 	}
-	for left := lru.Max; left > 0; left-- {
+	for left := lrutest.Max; left > 0; left-- {
 		if m.l.Count() != left {
 			t.Fatalf("%d entries, want %d", m.l.Count(), left)
 		}
@@ -215,7 +215,7 @@ func FuzzModel(f *testing.F) {
 	f.Add(uint16(4), []byte{0, 1, 0, 1, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 0})
 	f.Add(uint16(0), []byte{9, 2, 0, 0, 0, 0, 1, 0, 1, 0, 7, 0, 0, 0, 0, 0, 9, 0, 2, 0})
 	f.Fuzz(func(t *testing.T, limit uint16, ops []byte) {
-		m := newModel(t, int(limit)%(lru.Max+1), 1<<20)
+		m := newModel(t, int(limit)%(lrutest.Max+1), 1<<20)
 		for ; len(ops) >= 5; ops = ops[5:] {
 			m.step(ops[0], binary.LittleEndian.Uint16(ops[1:]), binary.LittleEndian.Uint16(ops[3:]))
 			m.compare()

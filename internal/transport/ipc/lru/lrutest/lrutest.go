@@ -1,11 +1,11 @@
-// Package lru is lru.h, the sender's cache of memory handles, and a wrapping of it in Go for its tests and benchmarks
-// only. The ipc package includes the header and calls the C functions; nothing imports this package.
-package lru
+// Package lrutest is lru.h, the sender's cache of memory handles, in Go, for its tests and benchmarks. The ipc package
+// includes the header and calls the C functions.
+package lrutest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x43af0714
-#include "lru.h"
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xc4da0a30
+#include "transport/ipc/lru/lru.h"
 
 // A message that hits, n times; the bases take turns, and nothing else is in flight. Each search begins only when the
 // one before it has ended: the base takes in a count that is 0 but that the CPU has to load first. Returns how many

@@ -1,26 +1,26 @@
-#include "best.h"
+#include "engine.h"
 
 #include <stdlib.h>
 
-struct best {
+struct tuned {
 	struct p2p_engine engine;
 	const struct p2p_ctx *ctx;
-	struct p2p_engine *of[BEST_ENGINES];
+	struct p2p_engine *of[AUTOTUNE_ENGINES];
 	unsigned count;
 	unsigned mode;
-	uint8_t by_class[BEST_MODES][BEST_CLASSES];
+	uint8_t by_class[AUTOTUNE_MODES][AUTOTUNE_CLASSES];
 	/* Engines as bits. */
 	uint32_t busy;              /* something was started and not yet waited for */
 	uint32_t marked[P2P_MARKS]; /* by mark: those that were busy */
 };
 
-static int best_bind(void *self, struct p2p_error *e) {
-	struct best *b = self;
+static int tuned_bind(void *self, struct p2p_error *e) {
+	struct tuned *b = self;
 	return b->of[0]->bind(b->of[0]->self, e);
 }
 
 /* Waits for those of a set that have something under way. */
-static int settle(struct best *b, uint32_t set, const struct p2p_ctx *c, struct p2p_error *e) {
+static int settle(struct tuned *b, uint32_t set, const struct p2p_ctx *c, struct p2p_error *e) {
 	for (unsigned i = 0; i < b->count; i++) {
 		if (!((b->busy & set) >> i & 1))
 			continue;
@@ -33,9 +33,9 @@ static int settle(struct best *b, uint32_t set, const struct p2p_ctx *c, struct 
 }
 
 /* Copies of an engine complete in order: before a size goes another way than the one before it, that one is done. */
-static int best_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
-	struct best *b = self;
-	unsigned i = b->by_class[b->mode][p2p_best_class(n)];
+static int tuned_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	struct tuned *b = self;
+	unsigned i = b->by_class[b->mode][p2p_autotune_class(n)];
 	if (b->busy & ~(1u << i)) {
 		int rc = settle(b, ~(1u << i), b->ctx, e);
 		if (rc)
@@ -45,25 +45,25 @@ static int best_copy(void *self, void *dst, const void *src, size_t n, struct p2
 	return b->of[i]->copy(b->of[i]->self, dst, src, n, e);
 }
 
-static int best_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) { return settle(self, ~0u, c, e); }
+static int tuned_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) { return settle(self, ~0u, c, e); }
 
 /* Payloads are the first engine's business. */
-static int best_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
-		     struct p2p_error *e) {
-	struct best *b = self;
+static int tuned_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
+		      struct p2p_error *e) {
+	struct tuned *b = self;
 	b->busy |= 1;
 	return b->of[0]->fill(b->of[0]->self, c, p, n, key, step, e);
 }
 
-static int best_check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
-		      struct p2p_mismatch *m, struct p2p_error *e) {
-	struct best *b = self;
+static int tuned_check(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
+		       struct p2p_mismatch *m, struct p2p_error *e) {
+	struct tuned *b = self;
 	return b->of[0]->check(b->of[0]->self, c, p, n, key, step, m, e);
 }
 
 /* A mark of its own for each engine that is busy; one without marks was done with its copies when they returned. */
-static int best_mark(void *self, uint32_t i, struct p2p_error *e) {
-	struct best *b = self;
+static int tuned_mark(void *self, uint32_t i, struct p2p_error *e) {
+	struct tuned *b = self;
 	b->marked[i] = 0;
 	for (unsigned k = 0; k < b->count; k++) {
 		struct p2p_engine *g = b->of[k];
@@ -77,8 +77,8 @@ static int best_mark(void *self, uint32_t i, struct p2p_error *e) {
 	return P2P_OK;
 }
 
-static int best_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
-	struct best *b = self;
+static int tuned_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
+	struct tuned *b = self;
 	*yes = 1;
 	for (unsigned k = 0; k < b->count && *yes; k++) {
 		struct p2p_engine *g = b->of[k];
@@ -89,9 +89,9 @@ static int best_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
 	return P2P_OK;
 }
 
-struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count, const struct p2p_ctx *ctx) {
-	struct best *b = calloc(1, sizeof *b);
-	if (!b || count < 1 || count > BEST_ENGINES) {
+struct p2p_engine *p2p_autotune_new(struct p2p_engine **engines, unsigned count, const struct p2p_ctx *ctx) {
+	struct tuned *b = calloc(1, sizeof *b);
+	if (!b || count < 1 || count > AUTOTUNE_ENGINES) {
 		free(b);
 		return NULL;
 	}
@@ -101,24 +101,24 @@ struct p2p_engine *p2p_best_new(struct p2p_engine **engines, unsigned count, con
 		b->of[i] = engines[i];
 		b->engine.async |= engines[i]->async;
 		if (engines[i]->mark) {
-			b->engine.mark = best_mark;
-			b->engine.reached = best_reached;
+			b->engine.mark = tuned_mark;
+			b->engine.reached = tuned_reached;
 		}
 	}
 	b->engine.abi = P2P_ABI;
 	b->engine.self = b;
-	b->engine.bind = best_bind;
-	b->engine.copy = best_copy;
-	b->engine.wait = best_wait;
-	b->engine.fill = best_fill;
-	b->engine.check = best_check;
+	b->engine.bind = tuned_bind;
+	b->engine.copy = tuned_copy;
+	b->engine.wait = tuned_wait;
+	b->engine.fill = tuned_fill;
+	b->engine.check = tuned_check;
 	return &b->engine;
 }
 
-void p2p_best_set(struct p2p_engine *g, unsigned mode, unsigned class, unsigned engine) {
-	((struct best *)g->self)->by_class[mode][class] = (uint8_t)engine;
+void p2p_autotune_set(struct p2p_engine *g, unsigned mode, unsigned class, unsigned engine) {
+	((struct tuned *)g->self)->by_class[mode][class] = (uint8_t)engine;
 }
 
-void p2p_best_mode(struct p2p_engine *g, unsigned mode) { ((struct best *)g->self)->mode = mode; }
+void p2p_autotune_mode(struct p2p_engine *g, unsigned mode) { ((struct tuned *)g->self)->mode = mode; }
 
-void p2p_best_free(struct p2p_engine *g) { free(g->self); }
+void p2p_autotune_free(struct p2p_engine *g) { free(g->self); }
