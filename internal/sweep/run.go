@@ -38,7 +38,7 @@ type Job struct {
 
 // Run carries the plan out. The document holds what was measured until the error, if there is one.
 func (j Job) Run(ctx context.Context) (record.Document, error) {
-	doc := record.Document{Schema: record.Schema, Env: j.environment(), Cells: []record.Cell{}, Warnings: []string{}}
+	doc := record.Document{Schema: record.Schema, Env: j.environment(), Transports: j.transports(), Cells: []record.Cell{}, Warnings: []string{}}
 	for _, o := range j.Opened {
 		doc.Warnings = append(doc.Warnings, o.Warnings...)
 	}
@@ -229,19 +229,13 @@ func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	}
 }
 
-// count adds what the arm's endpoint counted since it was last asked. What is a level and not a count stays what it is.
+// count adds what the arm's endpoint counted since it was last asked.
 func (m *measurement) count(arm int, now map[string]uint64) {
 	if m.endpoint[arm] == nil {
 		m.endpoint[arm] = map[string]uint64{}
 	}
-	for name, v := range now {
-		if slices.Contains(transport.Levels, name) {
-			m.endpoint[arm][name] = v
-			continue
-		}
-		m.endpoint[arm][name] += v - m.counted[arm][name]
-		m.counted[arm][name] = v
-	}
+	m.job.Paths[arm][0].Counters.Advance(m.endpoint[arm], m.counted[arm], now)
+	maps.Copy(m.counted[arm], now)
 }
 
 // cell makes the record.
@@ -295,7 +289,7 @@ func (m *measurement) ways(arm int) int {
 func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 	samples, path := &m.policy.arms[arm].samples, m.job.Paths[arm][0]
 	v := record.Vs{
-		Name: m.job.Plan.Arms[arm].Name, Engine: path.Engine, N: samples.N(), Lat: samples.Summary(),
+		Name: m.job.Plan.Arms[arm].Name, Transport: m.job.Plan.Arms[arm].Transport, Engine: path.Engine, N: samples.N(), Lat: samples.Summary(),
 		Verified: cell.Verified, Counters: m.endpoint[arm], Knobs: path.Knobs,
 	}
 	if m.engine[arm] != "" {

@@ -23,6 +23,9 @@ func TestCountersOfBaselines(t *testing.T) {
 		return nil
 	}
 	j := job(t, team, func(s *Spec) { withBaseline(s); s.Sizes, s.Iters, s.Warmup = []uint64{8, 64}, 40, 4 })
+	for _, paths := range j.Paths {
+		paths[0].Counters = transport.Counters{{Name: "messages", Kind: transport.Count}, {Name: "nccl_ctas", Kind: transport.Max}}
+	}
 	j.Paths[1][0].Knobs = map[string]string{"ctas": "4"}
 	for i, c := range run(t, j).Cells {
 		const messages = 40 + 4 + 3*1 // a block that goes on warms up by one

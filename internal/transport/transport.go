@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -71,7 +70,8 @@ type Endpoint interface {
 	Describe() Path
 	// Run runs one batch on this rank; every rank in Transport.Ranks calls it with the same batch.
 	Run(ctx context.Context, b Batch, samples []int64) (Result, error)
-	// Counters returns what was counted since Connect, and Levels as they are. Names are in docs/json.md.
+	// Counters returns the values of the counters that Describe describes: counts since Connect, all others as they are
+	// now. A counter that does not apply is absent.
 	Counters() map[string]uint64
 	// Close releases everything, also after a failed Connect or Run.
 	Close() error
@@ -79,27 +79,6 @@ type Endpoint interface {
 
 // Faults is the counter of how often a fault that was asked for struck.
 const Faults = "faults"
-
-// Levels are the counters that tell how much there is now, not how often something happened.
-var Levels = []string{
-	"mapped_bytes", "device_free_bytes", "nccl_ctas", "ctas", "stride", "train",
-	"qps", "cqs", "mrs", "comms", "queue_bytes", "setup_ns", "setup_shared_ns", "inline",
-}
-
-// Join makes one counter of two ranks': their sum, or what the tighter device has, or the larger one where ranks have
-// the like of each other.
-func Join(name string, a, b uint64) uint64 {
-	switch name {
-	case "device_free_bytes":
-		return min(a, b)
-	case "mapped_bytes":
-		return a + b
-	}
-	if slices.Contains(Levels, name) {
-		return max(a, b)
-	}
-	return a + b
-}
 
 // Path is what really runs, as opposed to what was asked for.
 type Path struct {
@@ -116,6 +95,21 @@ type Path struct {
 	Ways int `json:"ways,omitempty"`
 	// Warnings say where this rank does something else than was asked for, and why.
 	Warnings []string `json:"warnings,omitempty"`
+	// Counters describe the endpoint's counters.
+	Counters Counters `json:"counters,omitempty"`
+	// Over names what carries the payload where it is not the link between the devices, for the titles of tables:
+	// "NIC mlx5_0", "MTU 4096".
+	Over []string `json:"over,omitempty"`
+	// OnlyRatios says why nothing but ratios within one run means anything; "": absolute figures do.
+	OnlyRatios string `json:"only_ratios,omitempty"`
+	// Notes stand below the tables.
+	Notes []Note `json:"notes,omitempty"`
+}
+
+// Note is a line below the tables.
+type Note struct {
+	Label string `json:"label"` // one word
+	Text  string `json:"text"`
 }
 
 // Since is the time since begin in µs, as Path has its cold costs.

@@ -72,14 +72,3 @@ func TestOps(t *testing.T) {
 		t.Errorf("%v, want %v", transport.Ops, want)
 	}
 }
-
-// What two ranks have of a level is not added up, but for what is mapped; the tighter device's memory counts.
-func TestJoin(t *testing.T) {
-	for name, want := range map[string]uint64{
-		"messages": 5, "misroutes": 5, "mapped_bytes": 5, "device_free_bytes": 2, "ctas": 3, "stride": 3, "qps": 3, "setup_shared_ns": 3,
-	} {
-		if got := transport.Join(name, 2, 3); got != want || transport.Join(name, 3, 2) != want {
-			t.Errorf("%s: 2 and 3 are %d, want %d", name, got, want)
-		}
-	}
-}

@@ -11,7 +11,7 @@ import (
 
 // maps are the keys whose objects have names of all kinds: those that differ in case are two. Everywhere else
 // encoding/json takes them for one.
-var maps = []string{"counters", "knobs", "libraries"}
+var maps = []string{"counters", "knobs", "libraries", "transports"}
 
 // A scope is an object, or a list, while its keys are read.
 type scope struct {

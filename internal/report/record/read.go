@@ -32,6 +32,7 @@ func Read(r io.Reader) (Document, error) {
 	if err := d.check(); err != nil {
 		return Document{}, fmt.Errorf("record: read: %w", err)
 	}
+	d.upgrade()
 	return d.filled(), nil
 }
 
@@ -66,6 +67,19 @@ func Decode(data []byte, schema string, v any) error {
 		return fmt.Errorf("record: read: %w", explain(data, err))
 	}
 	return nil
+}
+
+// upgrade moves what documents written before Transports said by a knob to where it is now.
+func (d *Document) upgrade() {
+	if d.Transports != nil {
+		return
+	}
+	for _, c := range d.Cells {
+		if c.Knobs["soft"] == "true" {
+			d.Transports = map[string]Transport{c.Transport: {Counters: []Counter{}, OnlyRatios: "the CPU plays the NIC (soft-RoCE)"}}
+			return
+		}
+	}
 }
 
 // readAll reads up to limit bytes.

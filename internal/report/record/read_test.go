@@ -170,3 +170,16 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A document of before Transports said by a knob that nothing but ratios means anything.
+func TestReadsCaveatOfEarlierVersions(t *testing.T) {
+	for soft, want := range map[string]string{"true": "the CPU plays the NIC (soft-RoCE)", "false": ""} {
+		d, err := Read(strings.NewReader(cell(`"n": 0, "knobs": {"soft": "` + soft + `"}`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Transports[d.Cells[0].Transport].OnlyRatios; got != want {
+			t.Errorf("soft %s: %q, want %q", soft, got, want)
+		}
+	}
+}

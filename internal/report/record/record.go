@@ -10,15 +10,18 @@ const Schema = "p2pbench/1"
 
 // Document is one run.
 type Document struct {
-	Schema   string    `json:"schema"`
-	Version  string    `json:"version"` // of p2pbench
-	Started  time.Time `json:"started"`
-	Command  []string  `json:"command"`
-	Preset   string    `json:"preset,omitempty"` // the preset that chose the flags
-	Env      Env       `json:"env"`
-	Cells    []Cell    `json:"cells"`
-	Warnings []string  `json:"warnings"`
-	Exit     int       `json:"exit"` // exit code of the run
+	Schema  string    `json:"schema"`
+	Version string    `json:"version"` // of p2pbench
+	Started time.Time `json:"started"`
+	Command []string  `json:"command"`
+	Preset  string    `json:"preset,omitempty"` // the preset that chose the flags
+	Env     Env       `json:"env"`
+	// Transports are what each transport of the run, those of baselines included, says of itself, by name. A document of
+	// an earlier version has none.
+	Transports map[string]Transport `json:"transports,omitempty"`
+	Cells      []Cell               `json:"cells"`
+	Warnings   []string             `json:"warnings"`
+	Exit       int                  `json:"exit"` // exit code of the run
 }
 
 // Env is where and under which conditions the run took place.
@@ -161,6 +164,7 @@ type Cold struct {
 // Vs is a baseline measured interleaved with the cell.
 type Vs struct {
 	Name      string            `json:"name"`
+	Transport string            `json:"transport,omitempty"` // absent where there is no figure
 	Engine    string            `json:"engine,omitempty"`
 	N         int               `json:"n"`
 	Lat       Latency           `json:"lat_us"`

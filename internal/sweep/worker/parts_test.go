@@ -259,7 +259,7 @@ func TestConnectionsOfAllRanks(t *testing.T) {
 		if d := cmp.Diff(sent, got); d != "" {
 			t.Errorf("sent (-), got (+):\n%s", d)
 		}
-		o.merge(got.Ran)
+		o.merge(got.Ran, nil)
 	}
 	if len(o.Conns) != 2 || o.Conns[0].Rank != 0 || o.Conns[1].Rank != 1 {
 		t.Errorf("%+v", o.Conns)

@@ -192,7 +192,7 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 	first, last := int64(math.MaxInt64), int64(math.MinInt64)
 	for i, r := range ranks {
 		ran := replies[i].Ran
-		out.merge(ran)
+		out.merge(ran, t.Paths[arm][r].Counters)
 		out.Health[r] = ran.Health
 		if r == 0 {
 			out.Engine = ran.Result.Engine
@@ -203,19 +203,14 @@ func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch)
 	return out, nil
 }
 
-func (o *Outcome) merge(r *ranReply) {
+func (o *Outcome) merge(r *ranReply, counters transport.Counters) {
 	o.Checked += r.Result.Checked
 	o.FirstNS = max(o.FirstNS, r.Result.FirstNS)
 	o.Conns = append(o.Conns, r.Result.Conns...)
-	for name, v := range r.Counters {
-		if o.Counters == nil {
-			o.Counters = map[string]uint64{}
-		}
-		if before, ok := o.Counters[name]; ok {
-			v = transport.Join(name, before, v)
-		}
-		o.Counters[name] = v
+	if o.Counters == nil {
+		o.Counters = map[string]uint64{}
 	}
+	counters.Join(o.Counters, r.Counters)
 	if len(o.Samples) == 0 {
 		o.Samples = r.Samples
 		return

@@ -140,7 +140,8 @@ func (ep *endpoint) Close() error {
 func (s *side) describe() transport.Path {
 	p := transport.Path{
 		Path: s.o.Path, Engine: s.engine.Name(), Completion: "receiver", ThroughHost: s.o.Path == "relay",
-		Knobs: map[string]string{"path": s.o.Path, "engine": s.engine.Name(), "completion": s.o.Completion, "wake": s.o.Wake},
+		Knobs:    map[string]string{"path": s.o.Path, "engine": s.engine.Name(), "completion": s.o.Completion, "wake": s.o.Wake},
+		Counters: counters,
 	}
 	if s.o.wake().Mode == abi.WakeSpin && s.ctx.Yields() {
 		p.Knobs["wake"] = "yield"

@@ -164,9 +164,7 @@ func (p *pair) Counters() map[string]uint64 {
 		return nil
 	}
 	sum := p.sides[0].counters()
-	for name, v := range p.sides[1].counters() {
-		sum[name] = transport.Join(name, sum[name], v)
-	}
+	counters.Join(sum, p.sides[1].counters())
 	return sum
 }
 

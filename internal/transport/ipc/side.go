@@ -206,47 +206,6 @@ func (s *side) run(path string, b transport.Batch, samples []int64) (transport.R
 	return r, err
 }
 
-// counters are those of the knobs that the path has.
-func (s *side) counters() map[string]uint64 {
-	if s.end == nil {
-		return nil
-	}
-	n := &s.end.count
-	out := map[string]uint64{
-		"path_direct":    uint64(n.path[C.IPC_DIRECT]),
-		"path_handshake": uint64(n.path[C.IPC_HANDSHAKE]),
-		"path_relay":     uint64(n.path[C.IPC_RELAY_POOLED] + n.path[C.IPC_RELAY_FRESH]),
-		"path_get":       uint64(n.path[C.IPC_GET]),
-		"control_msgs":   uint64(n.control_msgs),
-	}
-	if s.o.Fault != "" {
-		out[transport.Faults] = uint64(n.struck)
-	}
-	if free := uint64(C.p2p_ipc_unused(s.end)); free > 0 {
-		out["device_free_bytes"] = free
-	}
-	if s.o.Path == "relay" || s.o.SameProcess {
-		return out
-	}
-	for name, v := range map[string]C.uint64_t{
-		"hits": n.hits, "misses": n.misses, "opens": n.opens, "closes": n.closes, "exports": n.exports,
-		"export_ns": n.export_ns, "open_ns": n.open_ns, "close_ns": n.close_ns, "mapped_bytes": n.mapped_bytes,
-	} {
-		out[name] = uint64(v)
-	}
-	if s.o.Path == "direct" {
-		out["published"] = uint64(n.published)
-	}
-	if !s.o.plain() {
-		out["moved_buffers"] = uint64(n.moved)
-	}
-	if s.o.Path == "get" {
-		out["direct"], out["evictions"], out["stale"] = uint64(n.direct), uint64(n.evictions), uint64(n.stale)
-		out["overlap_deletes"], out["bounced"] = uint64(n.overlap_deletes), uint64(n.bounced)
-	}
-	return out
-}
-
 // Close releases everything, whatever fails.
 func (s *side) Close() error {
 	var errs []error

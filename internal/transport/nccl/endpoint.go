@@ -287,6 +287,7 @@ func moreFromNCCL(err error) error {
 
 func (ep *endpoint) describe() {
 	ep.path.Path, ep.path.Engine, ep.path.Completion = "nccl", "nccl "+ep.version, "receiver"
+	ep.path.Counters = counters
 	ep.path.Knobs = settings()
 	ep.path.Knobs["ctas"] = "auto"
 	if ep.o.CTAs > 0 {
@@ -362,17 +363,6 @@ func (ep *endpoint) abort() {
 		C.p2p_nccl_abort(&end.twin)
 		return nil
 	})
-}
-
-func (ep *endpoint) Counters() map[string]uint64 {
-	if ep.end == nil {
-		return nil
-	}
-	counters := map[string]uint64{"messages": uint64(ep.end.messages)}
-	if ep.env.Rank == 0 && ep.end.launch.known != 0 { // the other ranks launch as many; a window's are not the sum
-		counters["nccl_ctas"] = uint64(ep.end.launch.ctas)
-	}
-	return counters
 }
 
 func (ep *endpoint) Close() error {

@@ -250,6 +250,10 @@ func (ep *endpoint) inlined() int {
 	return n
 }
 
+// vendorOnly is what of ROCm ANP takes a vendor's NIC.
+const vendorOnly = "not available: UDMA mask (binds queue pairs to halves of the NIC: AMD's driver only), CTS offload (the NIC grants " +
+	"messages itself: vendor firmware; --cts pre-granted stands in)"
+
 func (ep *endpoint) describe(nics []string) {
 	o, p := ep.o, &ep.path
 	p.Path, p.Engine, p.Completion, p.ThroughHost = string(o.Notify), "rdma", "receiver", true
@@ -272,59 +276,19 @@ func (ep *endpoint) describe(nics []string) {
 		"inline": strconv.Itoa(ep.inlined()), "close-order": string(o.Close), "mr": string(how),
 		"soft": strconv.FormatBool(ep.nic.soft()),
 	}
+	p.Counters = counters
+	p.Over = []string{"NIC " + p.Knobs["nics"], "GID " + p.Knobs["gid"], "MTU " + p.Knobs["mtu"]}
+	p.Notes = []transport.Note{{Label: "vendor", Text: vendorOnly}}
+	if ep.nic.soft() {
+		p.Over = append(p.Over, "soft-RoCE")
+		p.OnlyRatios = "the CPU plays the NIC (soft-RoCE)"
+	}
 	for _, c := range ep.pool.Sizes().Clamped {
 		p.Warnings = append(p.Warnings, c.String())
 	}
 	if n := ep.inlined(); n < *o.Inline && *o.Inline != defaultInline && ep.env.Device.Info().OnCPU() {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("--inline %d: the device carries %d bytes in a work request", *o.Inline, n))
 	}
-}
-
-// setup is the median set-up time, ns, of connections that made their queue pairs, or of those that shared; 0: none.
-func (ep *endpoint) setup(primary bool) uint64 {
-	var ns []int64
-	for _, c := range slices.Concat(ep.out, ep.in) {
-		if c.Primary() == primary {
-			ns = append(ns, c.SetupNS())
-		}
-	}
-	if len(ns) == 0 {
-		return 0
-	}
-	slices.Sort(ns)
-	return uint64(ns[len(ns)/2])
-}
-
-// What queues take of memory that the NIC reads, for each entry, as far as it is the same on most devices: a work
-// request with one buffer and a header, a receive, a completion.
-const (
-	sendEntry    = 64
-	receiveEntry = 16
-	completion   = 64
-)
-
-func (ep *endpoint) Counters() map[string]uint64 {
-	counts, sizes := ep.pool.Counts(), ep.pool.Sizes()
-	_, _, mrs := ep.context.Objects()
-	out := map[string]uint64{
-		"messages": uint64(ep.end.messages), "misroutes": uint64(ep.end.misroutes), "grants": uint64(ep.end.grants),
-		"qps": uint64(counts.QPs), "cqs": uint64(counts.CQs), "mrs": uint64(mrs), "comms": uint64(counts.Comms),
-		"inline": uint64(ep.inlined()), "setup_ns": ep.setup(true),
-		"queue_bytes": uint64(counts.QPs*(sizes.SendWRs*sendEntry+sizes.RecvWRs*receiveEntry) + counts.CQs*sizes.CQE*completion),
-	}
-	if ns := ep.setup(false); ns > 0 {
-		out["setup_shared_ns"] = ns
-	}
-	now := verbs.HardwareCounters(ep.nic.device.Name, ep.nic.port.Number)
-	rnr0, retries0, _ := verbs.Retries(ep.before)
-	if rnr, retries, ok := verbs.Retries(now); ok {
-		out["rnr"], out["retries"] = rnr-rnr0, retries-retries0
-	}
-	sent0, _, _ := verbs.PortBytes(ep.before)
-	if sent, _, ok := verbs.PortBytes(now); ok {
-		out["nic_bytes"] = sent - sent0
-	}
-	return out
 }
 
 var _ transport.Endpoint = (*endpoint)(nil)

@@ -313,7 +313,7 @@ func (ep *endpoint) share(values []C.uint64_t) error {
 func (ep *endpoint) describe() {
 	o := ep.o
 	p := &ep.path
-	p.Path, p.Engine, p.Completion = o.Variant, "auto", "receiver"
+	p.Path, p.Engine, p.Completion, p.Counters = o.Variant, "auto", "receiver", counters
 	if o.settled() {
 		p.Engine = o.candidates(shape{}, ep.limits)[0].String()
 	}
@@ -367,20 +367,6 @@ func orElse(n uint64, zero string) string {
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
-
-func (ep *endpoint) Counters() map[string]uint64 {
-	out := map[string]uint64{"messages": ep.messages, "steps": ep.steps, "fences": ep.fences}
-	if ep.last.variant != "" {
-		out["ctas"] = uint64(ep.last.blocks())
-	}
-	if ep.last.staged() {
-		out["stride"] = ep.last.stride
-	}
-	if ep.lastTrain > 0 {
-		out["train"] = ep.lastTrain
-	}
-	return out
-}
 
 func (ep *endpoint) Close() error {
 	if ep.end == nil {

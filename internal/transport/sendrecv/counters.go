@@ -1,0 +1,27 @@
+package sendrecv
+
+import "github.com/p2pbench/p2pbench/internal/transport"
+
+// counters describe the endpoint's. docs/json.md says what each one counts.
+var counters = transport.Counters{
+	{Name: "messages", Kind: transport.Count},
+	{Name: "steps", Kind: transport.Count, Label: "steps"},
+	{Name: "fences", Kind: transport.Count, Label: "fences"},
+	{Name: "ctas", Kind: transport.Max, Label: "ctas"},
+	{Name: "stride", Kind: transport.Max, Unit: transport.Bytes, Label: "stride"},
+	{Name: "train", Kind: transport.Max, Label: "trains of"},
+}
+
+func (ep *endpoint) Counters() map[string]uint64 {
+	out := map[string]uint64{"messages": ep.messages, "steps": ep.steps, "fences": ep.fences}
+	if ep.last.variant != "" {
+		out["ctas"] = uint64(ep.last.blocks())
+	}
+	if ep.last.staged() {
+		out["stride"] = ep.last.stride
+	}
+	if ep.lastTrain > 0 {
+		out["train"] = ep.lastTrain
+	}
+	return out
+}
