@@ -13,10 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
-	"github.com/p2pbench/p2pbench/internal/report"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
@@ -49,7 +48,7 @@ func (a *app) claimsCommand() *cobra.Command {
 	}
 	c.AddCommand(&cobra.Command{
 		Use: "list", Short: "Show which claims there are", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return report.ListClaims(a.stdout, claim.All()) },
+		RunE: func(*cobra.Command, []string) error { return claim.List(a.stdout, claim.All()) },
 	}, a.claimsRunCommand())
 	return c
 }
@@ -82,7 +81,7 @@ func (a *app) claimsRunCommand() *cobra.Command {
 	fs := c.Flags()
 	fs.StringVar(&f.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
 	fs.StringVar(&f.gpus, "gpus", "", "device `index` of each rank, such as 0,1 (default: one each)")
-	fs.StringVar(&f.format, "format", "table", strings.Join(report.ClaimFormats, ", "))
+	fs.StringVar(&f.format, "format", "table", strings.Join(claim.Formats, ", "))
 	fs.StringVar(&f.out, "out", "", outHelp)
 	fs.BoolVar(&f.quick, "quick", false, "a fifth of the samples")
 	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was measured and reproduced")
@@ -120,7 +119,7 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 	doc = a.ended(doc, len(claims), runErr)
 	err = out.save(func(w io.Writer) error { return claim.Write(w, doc) })
 	if len(doc.Claims) > 0 && f.out != toStdout {
-		err = errors.Join(err, report.RenderClaims(a.stdout, doc, f.format))
+		err = errors.Join(err, claim.Render(a.stdout, doc, f.format))
 	}
 	return errors.Join(runErr, err)
 }
@@ -160,8 +159,8 @@ func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
 	switch {
 	case err != nil:
 		return nil, usagef("claims run: %w", err)
-	case !slices.Contains(report.ClaimFormats, f.format):
-		return nil, usagef("--format %s: use one of %s", f.format, strings.Join(report.ClaimFormats, ", "))
+	case !slices.Contains(claim.Formats, f.format):
+		return nil, usagef("--format %s: use one of %s", f.format, strings.Join(claim.Formats, ", "))
 	case f.timeout < time.Second:
 		return nil, usagef("--timeout %v: want at least 1s", f.timeout)
 	}
@@ -272,7 +271,7 @@ func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, ar
 		return claim.Run{Absent: reason(err)}, unlessAbsent(err)
 	}
 	got, err := a.carryOut(ctx, tr.common, tr.plan, tr.target, tr.ranks)
-	run := claim.Run{Cells: got.Cells}
+	run := claim.Run{Cells: got.Cells, OnlyRatios: got.Transports[tr.plan.Arms[0].Transport].OnlyRatios}
 	switch {
 	case errors.Is(err, worker.ErrCorrupt):
 		run.Corrupt = reason(err)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 

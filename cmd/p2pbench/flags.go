@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/fault"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/report"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport"

@@ -13,6 +13,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/p2pbench/p2pbench/internal/cgroup"
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
@@ -63,7 +64,7 @@ func (a *app) publish(c *common, out *output, doc record.Document) error {
 	if c.out == toStdout || len(doc.Cells) == 0 {
 		return err
 	}
-	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide}))
+	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide, Tables: claim.Tables}))
 }
 
 // errNoStrike says that a run ended well because a fault that was asked for never struck: it proves nothing.

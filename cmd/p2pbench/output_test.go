@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 

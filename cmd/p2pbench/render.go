@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/report"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
@@ -22,7 +22,7 @@ func (a *app) renderCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "render FILE", Short: "Show a saved result again, in any format",
 		Long: "Render a result that a run, or `p2pbench claims run`, wrote with --out. FILE - reads standard input.\n" +
-			"Of claims there are the formats " + strings.Join(report.ClaimFormats, ", ") + ".",
+			"Of claims there are the formats " + strings.Join(claim.Formats, ", ") + ".",
 		Example: "  p2pbench render run.json --format md",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
@@ -53,16 +53,16 @@ func render(w io.Writer, path, format string, wide bool) error {
 		if err != nil {
 			return usagef("render: %s: %w", path, err)
 		}
-		return report.Render(w, doc, format, report.Options{Wide: wide})
+		return report.Render(w, doc, format, report.Options{Wide: wide, Tables: claim.Tables})
 	}
 	doc, err := claim.Read(bytes.NewReader(data))
 	if err != nil {
 		return usagef("render: %s: %w", path, err)
 	}
-	if !slices.Contains(report.ClaimFormats, format) {
-		return usagef("render: %s: holds claims: --format %s: use one of %s", path, format, strings.Join(report.ClaimFormats, ", "))
+	if !slices.Contains(claim.Formats, format) {
+		return usagef("render: %s: holds claims: --format %s: use one of %s", path, format, strings.Join(claim.Formats, ", "))
 	}
-	return report.RenderClaims(w, doc, format)
+	return claim.Render(w, doc, format)
 }
 
 // readFile reads the file, or standard input for "-". Its error leaves out the name.

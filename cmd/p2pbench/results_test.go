@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/report"
-	"github.com/p2pbench/p2pbench/internal/report/claim"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
@@ -75,7 +75,7 @@ func TestKeptResults(t *testing.T) {
 				t.Fatal(err)
 			}
 			if isClaims(data) {
-				formats = report.ClaimFormats
+				formats = claim.Formats
 			}
 			views := map[string]string{}
 			for _, format := range formats {
@@ -267,7 +267,7 @@ func TestKeepResults(t *testing.T) {
 		if !bytes.Contains(whole, []byte(`"samples_ns"`)) || bytes.Contains(small, []byte(`"samples_ns"`)) != samples {
 			t.Errorf("%s: samples before: %v, after: %v", file, bytes.Contains(whole, []byte(`"samples_ns"`)), !samples)
 		}
-		for _, format := range report.ClaimFormats {
+		for _, format := range claim.Formats {
 			var before, after bytes.Buffer
 			if err := render(&before, file, format, true); err != nil {
 				t.Fatal(err)

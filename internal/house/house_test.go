@@ -41,6 +41,7 @@ var floors = []floor{
 	{path: "internal/cgroup"},
 	{path: "internal/rlimit"},
 	{path: "internal/report", imports: []string{"internal/report/..."}},
+	{path: "internal/claim", imports: []string{"internal/report", "internal/report/record"}, tests: []string{"internal/report/..."}},
 	{
 		path:    "internal/sweep",
 		imports: []string{"internal/sweep/...", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record", "internal/cgroup"},
@@ -183,6 +184,9 @@ func TestFloorRules(t *testing.T) {
 	}{
 		{"internal/report/table", "internal/report/record", true},
 		{"internal/report/table", "internal/sweep", false},
+		{"internal/report", "internal/claim", false},
+		{"internal/claim", "internal/report", true},
+		{"internal/claim", "internal/transport", false},
 		{"internal/sweep/worker", "internal/transport", true},
 		{"internal/sweep", "internal/transport/ipc", false},
 		{"internal/sweep", "internal/report/table", false},

@@ -25,7 +25,7 @@ func writeBenchfmt(out *bytes.Buffer, d record.Document) {
 	for i, c := range d.Cells {
 		switch {
 		case c.Invalid != nil:
-			fmt.Fprintf(out, "# invalid: %s: %s\n", benchName(c, names[i]), clean(*c.Invalid))
+			fmt.Fprintf(out, "# invalid: %s: %s\n", benchName(c, names[i]), Clean(*c.Invalid))
 			continue
 		case c.Verified != nil && !*c.Verified:
 			fmt.Fprintf(out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
@@ -44,7 +44,7 @@ func writeBenchfmt(out *bytes.Buffer, d record.Document) {
 func writeConfig(out *bytes.Buffer, d record.Document) {
 	e := d.Env
 	add := func(key, value string) {
-		if value = clean(value); value != "" {
+		if value = Clean(value); value != "" {
 			fmt.Fprintf(out, "%s: %s\n", key, value)
 		}
 	}

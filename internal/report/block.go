@@ -12,8 +12,9 @@ import (
 
 // A block is the cells of one table: those whose figures mean the same and may stand below each other.
 type block struct {
-	env   record.Env
-	cells []record.Cell // at least one
+	env        record.Env
+	transports map[string]record.Transport
+	cells      []record.Cell // at least one
 }
 
 // blocks groups a document's cells by operation, in the order of ops, then by what carried them, in the order of the
@@ -31,7 +32,7 @@ func blocks(d record.Document) []block {
 		if !ok {
 			i = len(all)
 			index[k] = i
-			all = append(all, block{env: d.Env})
+			all = append(all, block{env: d.Env, transports: d.Transports})
 		}
 		all[i].cells = append(all[i].cells, c)
 	}
@@ -43,9 +44,12 @@ func blocks(d record.Document) []block {
 func asked(c record.Cell) string { return cmp.Or(c.Knobs["engine"], c.Engine) }
 
 // used is the engine that moved the cell's messages.
-func used(c record.Cell) string { return clean(c.Engine) }
+func used(c record.Cell) string { return Clean(c.Engine) }
 
 func (b block) op() string { return b.cells[0].Op }
+
+// described is what the block's transport says of itself.
+func (b block) described() record.Transport { return b.transports[b.cells[0].Transport] }
 
 // title is the lines above a block: what ran where, what its figures mean, what it is compared with.
 func (b block) title(wide bool) []string {
@@ -61,10 +65,10 @@ func (b block) title(wide bool) []string {
 
 func (b block) subject() string {
 	c := b.cells[0]
-	parts := []string{clean(c.Transport)}
+	parts := []string{Clean(c.Transport)}
 	add := func(label, value string) {
 		if value != "" {
-			parts = append(parts, strings.TrimSpace(label+" "+clean(value)))
+			parts = append(parts, strings.TrimSpace(label+" "+Clean(value)))
 		}
 	}
 	add("path", c.Path)
@@ -76,8 +80,10 @@ func (b block) subject() string {
 		add("", fmt.Sprintf("fan %s of %d ranks", how, c.Ranks))
 	}
 	add("", b.devices())
-	if c.Transport == "rdma" {
-		parts = append(parts, b.nic()...)
+	if over := b.described().Over; len(over) > 0 {
+		for _, text := range over {
+			add("", text)
+		}
 	} else if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
 		add("link", l.Type)
 	}
@@ -89,20 +95,7 @@ func (b block) subject() string {
 	if !b.varies(offset) && c.Offset != 0 {
 		add("offset", offset(c))
 	}
-	return clean(c.Op) + ": " + strings.Join(parts, ", ")
-}
-
-// nic is the devices and addresses that carry messages, as far as all cells have the same.
-func (b block) nic() (parts []string) {
-	for _, k := range []struct{ label, name string }{{"NIC", "nics"}, {"GID", "gid"}, {"MTU", "mtu"}} {
-		if value := b.cells[0].Knobs[k.name]; value != "" && !b.varies(knob(k.name)) {
-			parts = append(parts, k.label+" "+clean(value))
-		}
-	}
-	if soft(b.cells[0]) {
-		parts = append(parts, "soft-RoCE")
-	}
-	return parts
+	return Clean(c.Op) + ": " + strings.Join(parts, ", ")
 }
 
 // fan is "out" or "in" where one rank sends to all others, or they to it; else "".
@@ -235,7 +228,7 @@ func (b block) baselineText() string {
 		return ""
 	}
 	return fmt.Sprintf("beside it, interleaved: %s; ratio = its p50 ÷ p50, above 1: %s is faster",
-		strings.Join(parts, ", "), clean(b.cells[0].Transport))
+		strings.Join(parts, ", "), Clean(b.cells[0].Transport))
 }
 
 func (b block) describeBaseline(name string) string {
@@ -256,9 +249,19 @@ func (b block) describeBaseline(name string) string {
 		name += " " + engine
 	}
 	if least != most {
-		return fmt.Sprintf("%s (n %d–%d)", clean(name), least, most)
+		return fmt.Sprintf("%s (n %d–%d)", Clean(name), least, most)
 	}
-	return fmt.Sprintf("%s (n %d)", clean(name), most)
+	return fmt.Sprintf("%s (n %d)", Clean(name), most)
+}
+
+// transportOf is the transport of the baseline of that name.
+func (b block) transportOf(name string) string {
+	for _, c := range b.cells {
+		if v := baseline(c, name); v != nil && v.Transport != "" {
+			return v.Transport
+		}
+	}
+	return ""
 }
 
 // baseline is the cell's baseline of that name, or nil.
@@ -272,7 +275,7 @@ func baseline(c record.Cell, name string) *record.Vs {
 }
 
 func window(c record.Cell) string { return fmt.Sprint(c.Window) }
-func offset(c record.Cell) string { return size(c.Offset) }
+func offset(c record.Cell) string { return Size(c.Offset) }
 
 // varies reports whether the cells of the block differ in what text says of them.
 func (b block) varies(text func(record.Cell) string) bool {
@@ -288,7 +291,7 @@ func (b block) commonKnobs() string {
 	var parts []string
 	for _, k := range b.knobs() {
 		if !b.varies(knob(k)) {
-			parts = append(parts, clean(k+"="+b.cells[0].Knobs[k]))
+			parts = append(parts, Clean(k+"="+b.cells[0].Knobs[k]))
 		}
 	}
 	return strings.Join(parts, " ")
@@ -306,5 +309,5 @@ func (b block) knobs() []string {
 }
 
 func knob(name string) func(record.Cell) string {
-	return func(c record.Cell) string { return cmp.Or(clean(c.Knobs[name]), none) }
+	return func(c record.Cell) string { return cmp.Or(Clean(c.Knobs[name]), None) }
 }

@@ -10,38 +10,28 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A fact is a line below the tables.
-type fact struct{ label, text string }
+// Fact is a line below the tables.
+type Fact struct{ Label, Text string }
 
 // circumstances is what a reader needs to judge the figures: how they were taken, on what, and how it ended. Parts that
 // the document does not know are left out.
-func circumstances(d record.Document) []fact {
-	var facts []fact
-	add := func(label, text string) {
-		if text != "" {
-			facts = append(facts, fact{label, clean(text)})
+func circumstances(d record.Document) []Fact {
+	var all facts
+	all.add("payload", verifiedText(d.Cells))
+	all.add("counters", countersText(d))
+	all = append(all, Timing(d.Env.Harness)...)
+	all.add("cold", coldText(d))
+	all = append(all, Machine(d.Env)...)
+	for _, name := range slices.Sorted(maps.Keys(d.Transports)) {
+		t := d.Transports[name]
+		if t.OnlyRatios != "" {
+			all.add("caveat", OnlyRatios(t.OnlyRatios))
+		}
+		for _, n := range t.Notes {
+			all.add(Clean(n.Label), n.Text)
 		}
 	}
-	add("payload", verifiedText(d.Cells))
-	add("counters", countersText(d.Cells))
-	add("timing", timingText(d.Env.Harness))
-	add("cold", coldText(d))
-	for _, r := range d.Env.Ranks {
-		add(fmt.Sprintf("rank %d", r.Rank), rankText(r))
-	}
-	add("link", linkText(d.Env.Link))
-	add("host", hostText(d.Env))
-	for _, f := range rdmaFacts(d.Cells) {
-		add(f.label, f.text)
-	}
-	add("run", runText(d))
-	for _, text := range d.Warnings {
-		add("warning", text)
-	}
-	if d.Exit != 0 {
-		add("exit", exitText(d.Exit))
-	}
-	return facts
+	return append(all, Ending(d)...)
 }
 
 func verifiedText(cells []record.Cell) string {
@@ -74,7 +64,7 @@ func timingText(h record.Harness) string {
 		return ""
 	}
 	text := fmt.Sprintf("clock %s, harness overhead %.1f ns (not subtracted), worst start skew %s µs",
-		h.Clock, h.OverheadNS, micros(h.WorstSkewUS))
+		h.Clock, h.OverheadNS, Micros(h.WorstSkewUS))
 	if h.FirstCellMS > 0 {
 		text += fmt.Sprintf(", first cell after %.0f ms", h.FirstCellMS)
 	}
@@ -86,7 +76,7 @@ func coldText(d record.Document) string {
 	var parts []string
 	add := func(label string, us *float64) {
 		if us != nil {
-			parts = append(parts, fmt.Sprintf("%s %s µs", label, micros(*us)))
+			parts = append(parts, fmt.Sprintf("%s %s µs", label, Micros(*us)))
 		}
 	}
 	var process, device float64

@@ -8,20 +8,20 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// A column is one column of a block, as text.
-type column struct {
-	over  string // the baseline it belongs to
-	head  string
-	left  bool // aligned left; numbers are aligned right
-	drop  int  // which leave a table that is too wide: 1 first, 0 never
-	cells []string
+// Column is one column of a table, as text.
+type Column struct {
+	Over  string // a head above those of several columns: the baseline they belong to
+	Head  string
+	Left  bool // aligned left; numbers are aligned right
+	Drop  int  // which leave a table that is too wide: 1 first, 0 never
+	Cells []string
 	short float64 // the percentile of which some cell has too few samples, shown with a star
 }
 
 // columns lays the block out: size, p50, p99 and GB/s first. Footnotes go to n.
-func (b block) columns(n *notes, wide bool) []column {
-	cols := []column{
-		b.column("size", 0, func(c record.Cell) string { return size(c.Size) }),
+func (b block) columns(n *Notes, wide bool) []Column {
+	cols := []Column{
+		b.column("size", 0, func(c record.Cell) string { return Size(c.Size) }),
 		b.percentile(50, 0, func(l record.Latency) float64 { return l.P50 }),
 		b.percentile(99, 0, func(l record.Latency) float64 { return l.P99 }),
 	}
@@ -36,17 +36,18 @@ func (b block) columns(n *notes, wide bool) []column {
 		cols = append(cols,
 			b.time("mean µs", 0, func(l record.Latency) float64 { return l.Mean }),
 			b.column("msg/s", 0, messageRate),
-			b.column("skew µs", 0, func(c record.Cell) string { return micros(c.SkewUS) }),
+			b.column("skew µs", 0, func(c record.Cell) string { return Micros(c.SkewUS) }),
 		)
 	}
 	cols = append(cols, b.column("n", 0, func(c record.Cell) string { return fmt.Sprint(c.N) }))
 	cols = append(cols, b.conditions()...)
+	cols = append(cols, b.counterColumns(b.described().Counters, func(c record.Cell) map[string]uint64 { return c.Counters })...)
 	for _, name := range b.baselines() {
 		cols = append(cols, b.versus(name)...)
 	}
-	last := b.column("", 0, n.of)
-	last.left = true
-	for _, text := range last.cells {
+	last := b.column("", 0, n.Of)
+	last.Left = true
+	for _, text := range last.Cells {
 		if text != "" {
 			return append(cols, last)
 		}
@@ -54,57 +55,57 @@ func (b block) columns(n *notes, wide bool) []column {
 	return cols
 }
 
-func (b block) column(head string, drop int, text func(record.Cell) string) column {
-	col := column{head: head, drop: drop}
+func (b block) column(head string, drop int, text func(record.Cell) string) Column {
+	col := Column{Head: head, Drop: drop}
 	for _, c := range b.cells {
-		col.cells = append(col.cells, text(c))
+		col.Cells = append(col.Cells, text(c))
 	}
 	return col
 }
 
 // time is a column of µs, empty where there are no samples.
-func (b block) time(head string, drop int, of func(record.Latency) float64) column {
+func (b block) time(head string, drop int, of func(record.Latency) float64) Column {
 	return b.column(head, drop, func(c record.Cell) string {
 		if c.N == 0 {
-			return none
+			return None
 		}
-		return micros(of(c.Lat))
+		return Micros(of(c.Lat))
 	})
 }
 
 // percentile is a column of µs with a star where the samples do not carry it.
-func (b block) percentile(p float64, drop int, of func(record.Latency) float64) column {
+func (b block) percentile(p float64, drop int, of func(record.Latency) float64) Column {
 	col := b.time(fmt.Sprintf("p%v µs", p), drop, of)
 	for i, c := range b.cells {
 		if c.N > 0 && !stats.Carries(c.N, p) {
-			col.cells[i] += "*"
+			col.Cells[i] += "*"
 			col.short = p
 		}
 	}
 	return col
 }
 
-func (b block) bandwidth() []column {
-	perDir := func(c record.Cell) string { return gbpsOrNone(c.BWPerDir) }
+func (b block) bandwidth() []Column {
+	perDir := func(c record.Cell) string { return GBpsOrNone(c.BWPerDir) }
 	if b.op() != "bidir" && (b.op() != "stream" || fan(b.cells[0]) == "") {
-		return []column{b.column("GB/s", 0, perDir)}
+		return []Column{b.column("GB/s", 0, perDir)}
 	}
-	return []column{
+	return []Column{
 		b.column("GB/s/dir", 0, perDir),
-		b.column("GB/s sum", 0, func(c record.Cell) string { return gbpsOrNone(c.BWSum) }),
+		b.column("GB/s sum", 0, func(c record.Cell) string { return GBpsOrNone(c.BWSum) }),
 	}
 }
 
 func messageRate(c record.Cell) string {
 	if c.N == 0 {
-		return none
+		return None
 	}
-	return fixed(c.MsgRate, 0)
+	return Fixed(c.MsgRate, 0)
 }
 
 // conditions are columns of whatever the block's cells do not have in common.
-func (b block) conditions() []column {
-	var cols []column
+func (b block) conditions() []Column {
+	var cols []Column
 	if b.varies(window) {
 		cols = append(cols, b.column("window", 0, window))
 	}
@@ -115,22 +116,22 @@ func (b block) conditions() []column {
 		cols = append(cols, b.column("offset", 0, offset))
 	}
 	for _, k := range b.varyingKnobs() {
-		cols = append(cols, b.column(clean(k), 0, knob(k)))
+		cols = append(cols, b.column(Clean(k), 0, knob(k)))
 	}
 	return cols
 }
 
 // versus is the columns of one baseline; one column that says n/a where it has no figures at all.
-func (b block) versus(name string) []column {
+func (b block) versus(name string) []Column {
 	show := func(text func(record.Vs) string) func(record.Cell) string {
 		return func(c record.Cell) string {
 			switch v := baseline(c, name); {
 			case v == nil:
-				return none
+				return None
 			case v.NA != "":
 				return "n/a"
 			case v.N == 0:
-				return none
+				return None
 			default:
 				return text(*v)
 			}
@@ -140,30 +141,21 @@ func (b block) versus(name string) []column {
 	if b.op() == "bidir" {
 		bw = "GB/s/dir"
 	}
-	cols := []column{b.column("p50 µs", 0, show(func(v record.Vs) string { return micros(v.Lat.P50) }))}
+	cols := []Column{b.column("p50 µs", 0, show(func(v record.Vs) string { return Micros(v.Lat.P50) }))}
 	if b.describeBaseline(name) != "" {
-		cols[0].drop = 7 // the ratio tells
+		cols[0].Drop = 7 // the ratio tells
 		cols = append(cols,
-			b.column(bw, 6, show(func(v record.Vs) string { return gbpsOrNone(v.BWPerDir) })),
-			b.column("ratio", 0, show(func(v record.Vs) string { return gbpsOrNone(v.Ratio) })))
+			b.column(bw, 6, show(func(v record.Vs) string { return GBpsOrNone(v.BWPerDir) })),
+			b.column("ratio", 0, show(func(v record.Vs) string { return GBpsOrNone(v.Ratio) })))
 	}
-	if slices.ContainsFunc(b.cells, func(c record.Cell) bool { return ctas(baseline(c, name)) != none }) {
-		cols = append(cols, b.column("CTAs", 1, show(func(v record.Vs) string { return ctas(&v) })))
-	}
+	cols = append(cols, b.counterColumns(b.transports[b.transportOf(name)].Counters, func(c record.Cell) map[string]uint64 {
+		if v := baseline(c, name); v != nil {
+			return v.Counters
+		}
+		return nil
+	})...)
 	for i := range cols {
-		cols[i].over = clean(name)
+		cols[i].Over = Clean(name)
 	}
 	return cols
-}
-
-// ctas is how many thread blocks a window of the baseline was seen to launch.
-func ctas(v *record.Vs) string {
-	if v == nil {
-		return none
-	}
-	n, seen := v.Counters["nccl_ctas"]
-	if !seen {
-		return none
-	}
-	return fmt.Sprint(n)
 }

@@ -20,34 +20,34 @@ const connectionTitle = "connections: from the least to the most that any has; o
 	"sender; GB/s = payload ÷ time until its last completion in a sample; Jain's index: 1 where all got the same"
 
 // connectionColumns are a row for each cell: how its connections fared beside each other.
-func (b block) connectionColumns() []column {
+func (b block) connectionColumns() []Column {
 	spread := func(of func(record.Connection) float64, text func(float64) string) func(record.Cell) string {
-		return func(c record.Cell) string { return spreadText(c.Conns, of, text) }
+		return func(c record.Cell) string { return SpreadText(c.Conns, of, text) }
 	}
-	return []column{
-		b.column("size", 0, func(c record.Cell) string { return size(c.Size) }),
-		b.column("connections", 0, func(c record.Cell) string { return count(uint64(len(c.Conns))) }),
-		b.column("p50 µs", 0, spread(func(c record.Connection) float64 { return c.P50 }, micros)),
-		b.tails(spread(func(c record.Connection) float64 { return c.P99 }, micros)),
-		b.column("max µs", 1, spread(func(c record.Connection) float64 { return c.Max }, micros)),
+	return []Column{
+		b.column("size", 0, func(c record.Cell) string { return Size(c.Size) }),
+		b.column("connections", 0, func(c record.Cell) string { return fmt.Sprint(len(c.Conns)) }),
+		b.column("p50 µs", 0, spread(func(c record.Connection) float64 { return c.P50 }, Micros)),
+		b.tails(spread(func(c record.Connection) float64 { return c.P99 }, Micros)),
+		b.column("max µs", 1, spread(func(c record.Connection) float64 { return c.Max }, Micros)),
 		b.column("GB/s", 0, func(c record.Cell) string {
 			if c.Size == 0 {
-				return none
+				return None
 			}
-			return spreadText(c.Conns, func(c record.Connection) float64 { return rateOf(c) }, gbps)
+			return SpreadText(c.Conns, func(c record.Connection) float64 { return rateOf(c) }, GBps)
 		}),
-		b.column("Jain", 0, func(c record.Cell) string { return fairnessText(c.Fairness) }),
+		b.column("Jain", 0, func(c record.Cell) string { return FairnessText(c.Fairness) }),
 		b.column("msg/s", 2, messageRate),
 	}
 }
 
 // tails are p99, with a star where a connection has too few messages for it.
-func (b block) tails(text func(record.Cell) string) column {
+func (b block) tails(text func(record.Cell) string) Column {
 	const p = 99
 	col := b.column("p99 µs", 0, text)
 	for i, c := range b.cells {
 		if slices.ContainsFunc(c.Conns, func(c record.Connection) bool { return !stats.Carries(int(c.Messages), p) }) {
-			col.cells[i] += "*"
+			col.Cells[i] += "*"
 			col.short = p
 		}
 	}
@@ -61,10 +61,10 @@ func rateOf(c record.Connection) float64 {
 	return *c.GBps
 }
 
-// spreadText is a figure from the least to the most that any connection has.
-func spreadText(conns []record.Connection, of func(record.Connection) float64, text func(float64) string) string {
+// SpreadText is a figure from the least to the most that any connection has.
+func SpreadText(conns []record.Connection, of func(record.Connection) float64, text func(float64) string) string {
 	if len(conns) == 0 {
-		return none
+		return None
 	}
 	by := func(a, b record.Connection) int { return cmp.Compare(of(a), of(b)) }
 	low, high := text(of(slices.MinFunc(conns, by))), text(of(slices.MaxFunc(conns, by)))
@@ -74,15 +74,16 @@ func spreadText(conns []record.Connection, of func(record.Connection) float64, t
 	return low + "–" + high
 }
 
-func fairnessText(v *float64) string {
+// FairnessText prints Jain's index.
+func FairnessText(v *float64) string {
 	if v == nil {
-		return none
+		return None
 	}
-	return fixed(*v, 3)
+	return Fixed(*v, 3)
 }
 
 // writeConnections writes the block's second table, where there is one.
-func writeConnections(out *bytes.Buffer, b block, n *notes, wide bool) error {
+func writeConnections(out *bytes.Buffer, b block, n *Notes, wide bool) error {
 	if !b.several() {
 		return nil
 	}
@@ -99,7 +100,7 @@ func writeConnections(out *bytes.Buffer, b block, n *notes, wide bool) error {
 	return nil
 }
 
-func writeMarkdownConnections(out *bytes.Buffer, b block, n *notes) {
+func writeMarkdownConnections(out *bytes.Buffer, b block, n *Notes) {
 	if !b.several() {
 		return
 	}
@@ -107,24 +108,4 @@ func writeMarkdownConnections(out *bytes.Buffer, b block, n *notes) {
 	cols := b.connectionColumns()
 	n.stand(cols)
 	writeMarkdownGrid(out, cols)
-}
-
-// soft reports whether the CPU plays the NIC: absolute figures mean nothing then.
-func soft(c record.Cell) bool { return c.Knobs["soft"] == "true" }
-
-const softNote = "the CPU plays the NIC (soft-RoCE): a bed for correctness; of the figures only ratios within one run mean anything"
-
-// vendorOnly is what of ROCm ANP takes a vendor's NIC.
-const vendorOnly = "not available: UDMA mask (binds queue pairs to halves of the NIC: AMD's driver only), CTS offload (the NIC grants " +
-	"messages itself: vendor firmware; --cts pre-granted stands in)"
-
-// rdmaFacts is what is to be said of runs over RDMA below the tables.
-func rdmaFacts(cells []record.Cell) (facts []fact) {
-	if !slices.ContainsFunc(cells, func(c record.Cell) bool { return c.Transport == "rdma" }) {
-		return nil
-	}
-	if slices.ContainsFunc(cells, soft) {
-		facts = append(facts, fact{"soft", softNote})
-	}
-	return append(facts, fact{"vendor", vendorOnly})
 }

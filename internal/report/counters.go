@@ -2,108 +2,158 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// shownCounters are what a path did for its messages, in the order in which they are shown. The document has more, cell
-// by cell.
-var shownCounters = []string{
-	"path_direct", "path_handshake", "path_relay", "path_get", "control_msgs", "published", "exports", "opens", "closes",
-	"hits", "misses", "direct", "evictions", "stale", "overlap_deletes", "bounced", "moved_buffers", "steps", "fences",
-	"grants", "misroutes", "rnr", "retries", "nic_bytes",
+// A tally is what the counters of one arm were in the cells: by name, in the order of the cells.
+type tally struct {
+	values   map[string][]uint64
+	counters []record.Counter // their descriptions
+	owner    string           // before each label: the baseline, or none
+	intro    string           // before the first label
 }
 
-// shownLevels are what a cell had: not sums, but from the least to the most.
-var shownLevels = []struct {
-	name  string
-	label string
-	text  func(uint64) string
-	of    func(record.Cell) []map[string]uint64
-}{
-	{"ctas", "ctas", count, ownCounters},
-	{"stride", "stride", size, ownCounters},
-	{"train", "trains of", count, ownCounters},
-	{"nccl_ctas", "nccl_ctas", count, baselineCounters},
-	{"qps", "qps", count, ownCounters},
-	{"cqs", "cqs", count, ownCounters},
-	{"mrs", "mrs", count, ownCounters},
-	{"comms", "comms", count, ownCounters},
-	{"queue_bytes", "queues of", size, ownCounters},
-	{"setup_ns", "set-up of a connection", microsOf, ownCounters},
-	{"setup_shared_ns", "of one that shares", microsOf, ownCounters},
-	{"inline", "inline up to", size, ownCounters},
-}
-
-func microsOf(ns uint64) string { return micros(float64(ns)/1e3) + " µs" }
-
-func count(n uint64) string { return fmt.Sprint(n) }
-
-func ownCounters(c record.Cell) []map[string]uint64 { return []map[string]uint64{c.Counters} }
-
-func baselineCounters(c record.Cell) (all []map[string]uint64) {
-	for _, v := range c.Vs {
-		all = append(all, v.Counters)
+func (t *tally) add(counters map[string]uint64) {
+	if t.values == nil {
+		t.values = map[string][]uint64{}
 	}
-	return all
+	for name, v := range counters {
+		t.values[name] = append(t.values[name], v)
+	}
 }
 
-// countersText sums the counters of all cells. A path that no message took is left out, as is what does not apply.
-func countersText(cells []record.Cell) string {
-	sum, known := map[string]uint64{}, map[string]bool{}
-	for _, c := range cells {
-		for name, n := range c.Counters {
-			sum[name] += n
-			known[name] = true
+// countersText is the line of counters: those of the transport, then those of baselines that have a column.
+func countersText(d record.Document) string {
+	var order []string
+	all := map[string]*tally{}
+	of := func(key string, make func() *tally) *tally {
+		if all[key] == nil {
+			order, all[key] = append(order, key), make()
+		}
+		return all[key]
+	}
+	for _, c := range d.Cells {
+		of(c.Transport, func() *tally {
+			if described := d.Transports[c.Transport].Counters; len(described) > 0 {
+				return &tally{counters: described}
+			}
+			return &tally{counters: undescribed(d.Cells), intro: "per cell: "}
+		}).add(c.Counters)
+	}
+	for _, c := range d.Cells {
+		for _, v := range c.Vs {
+			of("vs "+v.Name, func() *tally {
+				return &tally{counters: withColumn(d.Transports[v.Transport].Counters), owner: v.Name + " "}
+			}).add(v.Counters)
 		}
 	}
 	var parts []string
-	for _, name := range shownCounters {
-		if !known[name] || strings.HasPrefix(name, "path_") && sum[name] == 0 {
-			continue
-		}
-		text := fmt.Sprintf("%s %d", name, sum[name])
-		if ns := sum[strings.TrimSuffix(name, "s")+"_ns"]; ns > 0 && sum[name] > 0 {
-			text += fmt.Sprintf(" (%s µs each)", micros(float64(ns)/1e3/float64(sum[name])))
-		}
-		parts = append(parts, text)
-	}
-	parts = append(parts, levelTexts(cells)...)
-	if mapped := mappedBytes(cells); mapped > 0 {
-		parts = append(parts, fmt.Sprintf("mapped %.1f MiB", float64(mapped)/(1<<20)))
+	for _, key := range order {
+		parts = append(parts, all[key].texts()...)
 	}
 	return strings.Join(parts, ", ")
 }
 
-// levelTexts are the levels that any of the cells has: "ctas 4", "stride 256K to 2M".
-func levelTexts(cells []record.Cell) (parts []string) {
-	for _, level := range shownLevels {
-		var values []uint64
-		for _, c := range cells {
-			for _, counters := range level.of(c) {
-				if v, ok := counters[level.name]; ok {
-					values = append(values, v)
-				}
-			}
+// undescribed stands for the descriptions that documents of earlier versions do not have: what the cells had can be
+// told, and nothing be added up.
+func undescribed(cells []record.Cell) (counters []record.Counter) {
+	names := map[string]bool{}
+	for _, c := range cells {
+		for name := range c.Counters {
+			names[name] = true
 		}
-		if len(values) == 0 {
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		counters = append(counters, record.Counter{Name: name, Label: name, OmitZero: true})
+	}
+	return counters
+}
+
+func withColumn(counters []record.Counter) []record.Counter {
+	return slices.DeleteFunc(slices.Clone(counters), func(c record.Counter) bool { return c.Column == "" })
+}
+
+func (t *tally) texts() (parts []string) {
+	for _, c := range t.counters {
+		values := t.values[c.Name]
+		if c.Label == "" || len(values) == 0 || c.OmitZero && slices.Max(values) == 0 {
 			continue
 		}
-		text := level.label + " " + level.text(slices.Min(values))
-		if most := slices.Max(values); most > slices.Min(values) {
-			text += " to " + level.text(most)
+		text := spanText(c, values)
+		if c.IsCount() {
+			text = t.sumText(c)
 		}
-		parts = append(parts, text)
+		parts = append(parts, t.owner+c.Label+" "+text)
+	}
+	if len(parts) > 0 {
+		parts[0] = t.intro + parts[0]
 	}
 	return parts
 }
 
-// mappedBytes is the memory of the peers that was mapped after the last cell: a level.
-func mappedBytes(cells []record.Cell) uint64 {
-	if len(cells) == 0 {
-		return 0
+// sumText is the sum over the cells, with the time that one event took where that was counted.
+func (t *tally) sumText(c record.Counter) string {
+	n := sum(t.values[c.Name])
+	text := counterText(c, n)
+	if c.Unit == "bytes" {
+		text = fmt.Sprint(n) // a sum has no unit that divides it
 	}
-	return cells[len(cells)-1].Counters["mapped_bytes"]
+	i := slices.IndexFunc(t.counters, func(of record.Counter) bool { return of.TimeOf == c.Name })
+	if i < 0 || n == 0 {
+		return text
+	}
+	if ns := sum(t.values[t.counters[i].Name]); ns > 0 {
+		text += fmt.Sprintf(" (%s µs each)", Micros(float64(ns)/1e3/float64(n)))
+	}
+	return text
+}
+
+func sum(values []uint64) (n uint64) {
+	for _, v := range values {
+		n += v
+	}
+	return n
+}
+
+// spanText is what the cells had, from the least to the most: "4", "256K to 2M".
+func spanText(c record.Counter, values []uint64) string {
+	text := counterText(c, slices.Min(values))
+	if most := slices.Max(values); most > slices.Min(values) {
+		text += " to " + counterText(c, most)
+	}
+	return text
+}
+
+func counterText(c record.Counter, v uint64) string {
+	switch c.Unit {
+	case "bytes":
+		return Size(v)
+	case "ns":
+		return Micros(float64(v)/1e3) + " µs"
+	}
+	return fmt.Sprint(v)
+}
+
+// counterColumns are the columns that a transport's counters have of their own, as far as any cell has a value. of gives
+// the counters of a cell, or of its baseline.
+func (b block) counterColumns(counters []record.Counter, of func(record.Cell) map[string]uint64) (cols []Column) {
+	for _, c := range withColumn(counters) {
+		known := false
+		col := b.column(Clean(c.Column), 1, func(cell record.Cell) string {
+			v, ok := of(cell)[c.Name]
+			if !ok {
+				return None
+			}
+			known = true
+			return counterText(c, v)
+		})
+		if known {
+			cols = append(cols, col)
+		}
+	}
+	return cols
 }

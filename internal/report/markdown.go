@@ -10,12 +10,15 @@ import (
 
 // writeMarkdown writes what the table shows in GitHub's dialect, with all columns whatever the width.
 func writeMarkdown(out *bytes.Buffer, d record.Document, o Options) {
-	var n notes
-	if v, ok := viewOf(d, &n); ok {
-		v.writeMarkdown(out)
+	var n Notes
+	if tables := o.tables(d, &n); len(tables) > 0 {
+		for _, t := range tables {
+			t.writeMarkdown(out, &n)
+		}
 	} else {
 		for _, b := range blocks(d) {
-			writeMarkdownBlock(out, b, &n, o.Wide)
+			Table{Title: b.title(o.Wide), Columns: b.columns(&n, o.Wide)}.writeMarkdown(out, &n)
+			writeMarkdownConnections(out, b, &n)
 		}
 	}
 	if len(d.Cells) == 0 {
@@ -28,41 +31,38 @@ func writeMarkdown(out *bytes.Buffer, d record.Document, o Options) {
 		fmt.Fprintf(out, "\\[%d] %s\n\n", i+1, escapeMarkdown(text))
 	}
 	for _, f := range circumstances(d) {
-		fmt.Fprintf(out, "- %s: %s\n", f.label, escapeMarkdown(f.text))
+		fmt.Fprintf(out, "- %s: %s\n", f.Label, escapeMarkdown(f.Text))
 	}
 }
 
-func writeMarkdownBlock(out *bytes.Buffer, b block, n *notes, wide bool) {
-	title := b.title(wide)
-	head, rest, _ := strings.Cut(title[0], ": ")
+func (t Table) writeMarkdown(out *bytes.Buffer, n *Notes) {
+	head, rest, _ := strings.Cut(t.Title[0], ": ")
 	fmt.Fprintf(out, "### %s\n\n%s\n", escapeMarkdown(head), escapeMarkdown(rest))
-	for _, line := range title[1:] {
+	for _, line := range t.Title[1:] {
 		fmt.Fprintf(out, "<br>%s\n", escapeMarkdown(line))
 	}
 	out.WriteByte('\n')
-	cols := b.columns(n, wide)
-	n.stand(cols)
-	writeMarkdownGrid(out, cols)
-	writeMarkdownConnections(out, b, n)
+	n.stand(t.Columns)
+	writeMarkdownGrid(out, t.Columns)
 }
 
 // writeMarkdownGrid writes a table and an empty line.
-func writeMarkdownGrid(out *bytes.Buffer, cols []column) {
+func writeMarkdownGrid(out *bytes.Buffer, cols []Column) {
 	for _, c := range cols {
-		fmt.Fprintf(out, "| %s ", escapeMarkdown(strings.TrimSpace(c.over+" "+c.head)))
+		fmt.Fprintf(out, "| %s ", escapeMarkdown(strings.TrimSpace(c.Over+" "+c.Head)))
 	}
 	out.WriteString("|\n")
 	for _, c := range cols {
-		if c.left {
+		if c.Left {
 			out.WriteString("|:---")
 		} else {
 			out.WriteString("|---:")
 		}
 	}
 	out.WriteString("|\n")
-	for row := range cols[0].cells {
+	for row := range cols[0].Cells {
 		for _, c := range cols {
-			fmt.Fprintf(out, "| %s ", escapeMarkdown(c.cells[row]))
+			fmt.Fprintf(out, "| %s ", escapeMarkdown(c.Cells[row]))
 		}
 		out.WriteString("|\n")
 	}

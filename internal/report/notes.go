@@ -9,14 +9,15 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// notes gathers the footnotes of a document while its blocks are laid out. Equal texts share a number.
-type notes struct {
+// Notes gathers the footnotes of a document while its blocks are laid out. Equal texts share a number.
+type Notes struct {
 	texts []string  // clean; the number is the index + 1
 	stars []float64 // percentiles shown as max*
 }
 
-func (n *notes) ref(text string) string {
-	text = clean(text)
+// Ref is the number of a footnote, as it stands in a table.
+func (n *Notes) Ref(text string) string {
+	text = Clean(text)
 	i := slices.Index(n.texts, text)
 	if i < 0 {
 		i = len(n.texts)
@@ -26,7 +27,7 @@ func (n *notes) ref(text string) string {
 }
 
 // stand records the stars among the columns that are shown.
-func (n *notes) stand(cols []column) {
+func (n *Notes) stand(cols []Column) {
 	for _, c := range cols {
 		if c.short > 0 && !slices.Contains(n.stars, c.short) {
 			n.stars = append(n.stars, c.short)
@@ -35,7 +36,7 @@ func (n *notes) stand(cols []column) {
 }
 
 // starLines explains the stars.
-func (n *notes) starLines() []string {
+func (n *Notes) starLines() []string {
 	var lines []string
 	for _, p := range slices.Sorted(slices.Values(n.stars)) {
 		lines = append(lines, fmt.Sprintf("p%v of fewer than %d samples is the maximum", p, stats.MinSamples(p)))
@@ -43,12 +44,12 @@ func (n *notes) starLines() []string {
 	return lines
 }
 
-// of is what stands in the last column of a cell's row: the numbers of its footnotes, the gravest first, behind a
+// Of is what stands in the last column of a cell's row: the numbers of its footnotes, the gravest first, behind a
 // word where the figures are not to be used.
-func (n *notes) of(c record.Cell) string {
+func (n *Notes) Of(c record.Cell) string {
 	var words, refs []string
 	add := func(text string) {
-		if ref := n.ref(text); !slices.Contains(refs, ref) {
+		if ref := n.Ref(text); !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// none stands where there is no figure.
-const none = "-"
+// None stands where there is no figure.
+const None = "-"
 
-// size prints bytes in the largest binary unit that divides them: 1K, 1536, 3M, 1000001.
-func size(n uint64) string {
+// Size prints bytes in the largest binary unit that divides them: 1K, 1536, 3M, 1000001.
+func Size(n uint64) string {
 	unit := ""
 	for _, u := range []string{"K", "M", "G", "T"} {
 		if n == 0 || n%1024 != 0 {
@@ -25,39 +25,41 @@ func size(n uint64) string {
 	return strconv.FormatUint(n, 10) + unit
 }
 
-// micros prints µs: to the nanosecond below 1, without decimals from 1,000 on.
-func micros(us float64) string {
+// Micros prints µs: to the nanosecond below 1, without decimals from 1,000 on.
+func Micros(us float64) string {
 	switch {
 	case us != 0 && us < 0.9995:
-		return fixed(us, 3)
+		return Fixed(us, 3)
 	case us < 999.995:
-		return fixed(us, 2)
+		return Fixed(us, 2)
 	}
-	return fixed(us, 0)
+	return Fixed(us, 0)
 }
 
-// gbps prints GB/s, and any other figure that may be tiny: two decimals, or three significant digits below 0.1.
-func gbps(v float64) string {
+// GBps prints GB/s, and any other figure that may be tiny: two decimals, or three significant digits below 0.1.
+func GBps(v float64) string {
 	switch {
 	case v == 0 || v >= 0.0995:
-		return fixed(v, 2)
+		return Fixed(v, 2)
 	case v >= 0.0001:
-		return fixed(v, 2-int(math.Floor(math.Log10(v))))
+		return Fixed(v, 2-int(math.Floor(math.Log10(v))))
 	}
 	return strconv.FormatFloat(v, 'e', 2, 64)
 }
 
-func gbpsOrNone(v *float64) string {
+// GBpsOrNone prints GB/s, or [None] for nil.
+func GBpsOrNone(v *float64) string {
 	if v == nil {
-		return none
+		return None
 	}
-	return gbps(*v)
+	return GBps(*v)
 }
 
 // full prints a figure with as many digits as tell it from its neighbours.
 func full(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-func fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+// Fixed prints so many decimals.
+func Fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
 // Printable replaces characters that are [record.Hidden] by spaces.
 func Printable(s string) string {
@@ -79,5 +81,5 @@ func printableLines(text []byte) []byte {
 	}, text)
 }
 
-// clean keeps text from outside on its line and away from the terminal's control.
-func clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
+// Clean keeps text from outside on its line and away from the terminal's control.
+func Clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }

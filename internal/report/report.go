@@ -27,6 +27,23 @@ var Formats = []string{"table", "json", "csv", "md", "benchfmt"}
 // Options chooses among variants of a format.
 type Options struct {
 	Wide bool // table and md: every column; table: whatever the width
+	// Tables lays the cells of a document out otherwise, in table and md: nil leaves them to this package. Footnotes go
+	// to the notes.
+	Tables func(record.Document, *Notes) []Table
+}
+
+// Table is cells that another package has laid out.
+type Table struct {
+	Title   []string // the first line has the subject behind ": "
+	Columns []Column
+}
+
+// tables are those of the document that another package lays out; none: this one does.
+func (o Options) tables(d record.Document, n *Notes) []Table {
+	if o.Tables == nil {
+		return nil
+	}
+	return o.Tables(d, n)
 }
 
 // Render writes the document in one of [Formats]. Whatever its strings hold, no view has a character that a terminal

@@ -4,20 +4,15 @@ import (
 	"bytes"
 	"encoding/csv"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/mattn/go-runewidth"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func rendered(t *testing.T, d record.Document, format string, o Options) string {
 	t.Helper()
@@ -29,55 +24,29 @@ func rendered(t *testing.T, d record.Document, format string, o Options) string 
 }
 
 func TestGolden(t *testing.T) {
-	documents := map[string]record.Document{"gpus": gpus(), "host": host(), "settings": settings(), "empty": {}, "kernels": kernels(), "ring": circle()}
+	documents := map[string]record.Document{"gpus": reporttest.GPUs(), "host": reporttest.Host(), "settings": reporttest.Settings(), "empty": {}, "kernels": reporttest.Kernels(), "ring": reporttest.Circle()}
 	for name, d := range documents {
 		for _, format := range Formats {
 			t.Run(name+"."+format, func(t *testing.T) {
-				golden(t, name+"."+format, rendered(t, d, format, Options{}))
+				reporttest.Golden(t, name+"."+format, rendered(t, d, format, Options{}))
 			})
 		}
 	}
-	golden(t, "gpus-wide.table", rendered(t, gpus(), "table", Options{Wide: true}))
-	golden(t, "gpus-wide.md", rendered(t, gpus(), "md", Options{Wide: true}))
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differs from %s (-update writes it anew):\n%s", file, diff)
-	}
+	reporttest.Golden(t, "gpus-wide.table", rendered(t, reporttest.GPUs(), "table", Options{Wide: true}))
+	reporttest.Golden(t, "gpus-wide.md", rendered(t, reporttest.GPUs(), "md", Options{Wide: true}))
 }
 
 func TestUnknownFormat(t *testing.T) {
-	err := Render(&bytes.Buffer{}, host(), "xml", Options{})
+	err := Render(&bytes.Buffer{}, reporttest.Host(), "xml", Options{})
 	want := `report: unknown format "xml": use one of table, json, csv, md, benchfmt`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-type fullDisk struct{}
-
-var errFull = errors.New("no space left on device")
-
-func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
-
 func TestRenderReportsWriteErrors(t *testing.T) {
 	for _, format := range Formats {
-		if err := Render(fullDisk{}, host(), format, Options{}); !errors.Is(err, errFull) {
+		if err := Render(reporttest.FullDisk{}, reporttest.Host(), format, Options{}); !errors.Is(err, reporttest.ErrFull) {
 			t.Errorf("%s: %v", format, err)
 		}
 	}
@@ -85,7 +54,7 @@ func TestRenderReportsWriteErrors(t *testing.T) {
 
 // The examples are documents that a reader accepts, or the goldens would show what no run writes.
 func TestExamplesAreDocuments(t *testing.T) {
-	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), pooled(), fanned(), arms()} {
+	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings(), reporttest.Kernels(), reporttest.Circle(), reporttest.Pooled(), reporttest.Fanned()} {
 		var b bytes.Buffer
 		if err := record.Write(&b, d); err != nil {
 			t.Fatal(err)
@@ -96,17 +65,14 @@ func TestExamplesAreDocuments(t *testing.T) {
 	}
 }
 
-// narrow measures as a terminal does, by another library than the one that lays out.
-var narrow = &runewidth.Condition{StrictEmojiNeutral: true}
-
 func TestTableFits(t *testing.T) {
-	long := gpus()
+	long := reporttest.GPUs()
 	long.Warnings = append(long.Warnings, strings.Repeat("a long warning about this machine and ", 12))
 	long.Cells[1].Warnings = []string{strings.Repeat("so much to say about one cell, ", 9)}
 	long.Env.Ranks[0].Device.Name = strings.Repeat("NVIDIA Very Long Name ", 8)
-	for _, d := range []record.Document{gpus(), host(), settings(), kernels(), circle(), pooled(), fanned(), long, crowded()} {
+	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings(), reporttest.Kernels(), reporttest.Circle(), reporttest.Pooled(), reporttest.Fanned(), long, crowded()} {
 		for _, line := range strings.Split(rendered(t, d, "table", Options{}), "\n") {
-			if w := narrow.StringWidth(line); w > 120 {
+			if w := reporttest.Narrow.StringWidth(line); w > 120 {
 				t.Errorf("%d columns: %s", w, line)
 			}
 			if strings.TrimRight(line, " ") != line {
@@ -118,15 +84,15 @@ func TestTableFits(t *testing.T) {
 
 // crowded is what two baselines with figures at their longest make of every kind of table.
 func crowded() record.Document {
-	d := gpus()
+	d := reporttest.GPUs()
 	for i, c := range d.Cells {
 		if c.N == 0 {
 			continue
 		}
-		samples := sampling(30, 98765.43)
-		c = measured(c, samples)
-		c.Vs, c.Invalid, c.Warnings = nil, ptr("one"), []string{"two", "three"}
-		c = against(against(c, "memcpy", "ce", samples), "nccl", "graph", samples)
+		samples := reporttest.Sampling(30, 98765.43)
+		c = reporttest.Measured(c, samples)
+		c.Vs, c.Invalid, c.Warnings = nil, reporttest.Ptr("one"), []string{"two", "three"}
+		c = reporttest.Against(reporttest.Against(c, "memcpy", "ce", samples), "nccl", "graph", samples)
 		c.Offset = uint64(i) * 123456
 		d.Cells[i] = c
 	}
@@ -134,7 +100,7 @@ func crowded() record.Document {
 }
 
 func TestNarrowTableSaysWhatIsMissing(t *testing.T) {
-	normal, wide := rendered(t, settings(), "table", Options{}), rendered(t, settings(), "table", Options{Wide: true})
+	normal, wide := rendered(t, reporttest.Settings(), "table", Options{}), rendered(t, reporttest.Settings(), "table", Options{Wide: true})
 	if !regexp.MustCompile(`left out to fit: .*p90 µs.*\(--wide shows all columns\)`).MatchString(normal) {
 		t.Errorf("the table does not say what it left out:\n%s", normal)
 	}
@@ -145,7 +111,7 @@ func TestNarrowTableSaysWhatIsMissing(t *testing.T) {
 
 // The first four columns of every table are the contract with scripts.
 func TestFirstColumns(t *testing.T) {
-	for _, d := range []record.Document{gpus(), host(), settings()} {
+	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings()} {
 		var heads []string
 		for line := range strings.Lines(rendered(t, d, "table", Options{})) {
 			if strings.HasPrefix(strings.TrimSpace(line), "size ") {
@@ -164,7 +130,7 @@ func TestFirstColumns(t *testing.T) {
 }
 
 func TestHostileText(t *testing.T) {
-	d := host()
+	d := reporttest.Host()
 	evil := "a|b\x1b[31m\nc,\"d\"\r <script>*_`"
 	d.Cells[0].Warnings = []string{evil}
 	d.Cells[0].Invalid = &evil
@@ -181,7 +147,7 @@ func TestHostileText(t *testing.T) {
 			if strings.Contains(text, "<script") {
 				t.Error("md: markup came through")
 			}
-			checkMarkdownTables(t, text)
+			reporttest.CheckMarkdownTables(t, text)
 		}
 	}
 	if text := rendered(t, d, "benchfmt", Options{}); !strings.Contains(text, "/engine=a_b_c_d-2") {
@@ -193,36 +159,14 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// checkMarkdownTables counts the unescaped pipes: as many in each row as in the head.
-func checkMarkdownTables(t *testing.T, text string) {
-	t.Helper()
-	pipe := regexp.MustCompile(`(^|[^\\])\|`)
-	want, tables := 0, 0
-	for line := range strings.Lines(text) {
-		n := len(pipe.FindAllString(strings.ReplaceAll(line, "||", "| |"), -1))
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			want = 0
-		case want == 0:
-			want = n
-			tables++
-		case n != want:
-			t.Errorf("%d cells, the head has %d: %s", n-1, want-1, line)
-		}
-	}
-	if tables == 0 {
-		t.Error("no table")
-	}
-}
-
 func TestMarkdownTables(t *testing.T) {
-	for _, d := range []record.Document{gpus(), host(), settings()} {
-		checkMarkdownTables(t, rendered(t, d, "md", Options{}))
+	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings()} {
+		reporttest.CheckMarkdownTables(t, rendered(t, d, "md", Options{}))
 	}
 }
 
 func TestCSV(t *testing.T) {
-	text := rendered(t, gpus(), "csv", Options{})
+	text := rendered(t, reporttest.GPUs(), "csv", Options{})
 	if strings.Count(text, "\n") != strings.Count(text, "\r\n") {
 		t.Error("a line does not end in CR LF")
 	}
@@ -237,7 +181,7 @@ func TestCSV(t *testing.T) {
 		}
 		at[name] = i
 	}
-	for i, c := range gpus().Cells {
+	for i, c := range reporttest.GPUs().Cells {
 		row := rows[i+1]
 		if c.N > 0 && row[at["p50_us"]] != full(c.Lat.P50) {
 			t.Errorf("row %d: p50_us is %s, not %v", i, row[at["p50_us"]], c.Lat.P50)
@@ -258,7 +202,7 @@ func TestBenchfmt(t *testing.T) {
 		unit   = regexp.MustCompile(`^Unit \S+ \S+=\S+$`)
 		result = regexp.MustCompile(`^Benchmark[A-Z]\S*-\d+ [1-9]\d*( [0-9.e+-]+ [^\s0-9]\S*)+$`)
 	)
-	for name, d := range map[string]record.Document{"gpus": gpus(), "host": host(), "settings": settings()} {
+	for name, d := range map[string]record.Document{"gpus": reporttest.GPUs(), "host": reporttest.Host(), "settings": reporttest.Settings()} {
 		seen := map[string]bool{}
 		for line := range strings.Lines(rendered(t, d, "benchfmt", Options{})) {
 			line = strings.TrimSuffix(line, "\n")
@@ -280,9 +224,9 @@ func TestBenchfmt(t *testing.T) {
 }
 
 func TestBenchfmtHidesInvalidCells(t *testing.T) {
-	d := host()
-	d.Cells[0].Invalid = ptr("throttled")
-	d.Cells[1].Verified = ptr(false)
+	d := reporttest.Host()
+	d.Cells[0].Invalid = reporttest.Ptr("throttled")
+	d.Cells[1].Verified = reporttest.Ptr(false)
 	text := rendered(t, d, "benchfmt", Options{})
 	if n := strings.Count(text, "\nBenchmark"); n != 1 {
 		t.Errorf("%d results, want 1:\n%s", n, text)
@@ -293,18 +237,18 @@ func TestBenchfmtHidesInvalidCells(t *testing.T) {
 }
 
 func TestJSONHasNoSamples(t *testing.T) {
-	text := rendered(t, gpus(), "json", Options{})
+	text := rendered(t, reporttest.GPUs(), "json", Options{})
 	if strings.Contains(text, "samples_ns") || strings.Contains(text, "histogram_ns") {
 		t.Error("the samples are there")
 	}
 	d, err := record.Read(strings.NewReader(text))
-	if err != nil || len(d.Cells) != len(gpus().Cells) {
+	if err != nil || len(d.Cells) != len(reporttest.GPUs().Cells) {
 		t.Errorf("%d cells, %v", len(d.Cells), err)
 	}
 }
 
 func TestRenderLeavesTheDocumentAlone(t *testing.T) {
-	d, want := gpus(), gpus()
+	d, want := reporttest.GPUs(), reporttest.GPUs()
 	for _, format := range Formats {
 		rendered(t, d, format, Options{Wide: true})
 	}
@@ -314,7 +258,7 @@ func TestRenderLeavesTheDocumentAlone(t *testing.T) {
 }
 
 func TestNotesOfACell(t *testing.T) {
-	good, bad, reason := ptr(true), ptr(false), "throttled"
+	good, bad, reason := reporttest.Ptr(true), reporttest.Ptr(false), "throttled"
 	tests := []struct {
 		name  string
 		cell  record.Cell
@@ -341,8 +285,8 @@ func TestNotesOfACell(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var n notes
-			if got := n.of(tt.cell); got != tt.mark {
+			var n Notes
+			if got := n.Of(tt.cell); got != tt.mark {
 				t.Errorf("marked %q, want %q", got, tt.mark)
 			}
 			if diff := cmp.Diff(tt.texts, n.texts); diff != "" {
@@ -357,21 +301,21 @@ func TestNumbers(t *testing.T) {
 		0: "0", 1: "1", 1000: "1000", 1024: "1K", 1536: "1536", 3 << 10: "3K", 1 << 20: "1M", 1536 << 10: "1536K", 1_000_001: "1000001",
 		1 << 30: "1G", 5 << 40: "5T", 1 << 50: "1024T", 1<<64 - 1: "18446744073709551615",
 	} {
-		if got := size(n); got != want {
+		if got := Size(n); got != want {
 			t.Errorf("size(%d) = %s, want %s", n, got, want)
 		}
 	}
 	for us, want := range map[float64]string{
 		0: "0.00", 0.057: "0.057", 0.1: "0.100", 7.812: "7.81", 999.99: "999.99", 999.996: "1000", 1000: "1000", 12345.6: "12346",
 	} {
-		if got := micros(us); got != want {
+		if got := Micros(us); got != want {
 			t.Errorf("micros(%v) = %s, want %s", us, got, want)
 		}
 	}
 	for v, want := range map[float64]string{
 		0: "0.00", 396.512: "396.51", 0.1312: "0.13", 0.0995: "0.10", 0.01312: "0.0131", 0.00013: "0.000130", 0.0000321: "3.21e-05", 1234.5: "1234.50",
 	} {
-		if got := gbps(v); got != want {
+		if got := GBps(v); got != want {
 			t.Errorf("gbps(%v) = %s, want %s", v, got, want)
 		}
 	}
@@ -452,14 +396,14 @@ func with(c record.Cell, knob, value string, change func(*record.Cell)) record.C
 
 func TestVerifiedText(t *testing.T) {
 	full := map[string]string{"check": "full"}
-	yes, no, unknown := record.Cell{Verified: ptr(true), Knobs: full}, record.Cell{Verified: ptr(false), Knobs: full}, record.Cell{}
+	yes, no, unknown := record.Cell{Verified: reporttest.Ptr(true), Knobs: full}, record.Cell{Verified: reporttest.Ptr(false), Knobs: full}, record.Cell{}
 	for _, tt := range []struct {
 		cells []record.Cell
 		want  string
 	}{
 		{nil, ""},
 		{[]record.Cell{yes, yes}, "verified in 2 of 2 cells, every byte of every message"},
-		{[]record.Cell{yes, {Verified: ptr(true)}}, "verified in 2 of 2 cells"},
+		{[]record.Cell{yes, {Verified: reporttest.Ptr(true)}}, "verified in 2 of 2 cells"},
 		{[]record.Cell{yes, unknown}, "verified in 1 of 2 cells"},
 		{[]record.Cell{yes, no}, "verified in 1 of 2 cells, CORRUPT in 1"},
 	} {
@@ -473,7 +417,7 @@ func TestWrap(t *testing.T) {
 	var b bytes.Buffer
 	writeWrapped(&b, "[1] ", strings.Repeat("wörd ", 30)+strings.Repeat("x", 130))
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
-	if len(lines) != 3 || narrow.StringWidth(lines[0]) > 120 || !strings.HasPrefix(lines[1], "    wörd") || len(lines[2]) != 134 {
+	if len(lines) != 3 || reporttest.Narrow.StringWidth(lines[0]) > 120 || !strings.HasPrefix(lines[1], "    wörd") || len(lines[2]) != 134 {
 		t.Errorf("%q", lines)
 	}
 }

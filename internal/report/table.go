@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
@@ -19,8 +20,8 @@ const maxWidth = 120
 
 // writeTable writes the blocks, then the footnotes, then the circumstances.
 func writeTable(out *bytes.Buffer, d record.Document, o Options) error {
-	var n notes
-	if err := writeTables(out, d, &n, o.Wide); err != nil {
+	var n Notes
+	if err := writeTables(out, d, &n, o); err != nil {
 		return err
 	}
 	if len(d.Cells) == 0 {
@@ -28,33 +29,43 @@ func writeTable(out *bytes.Buffer, d record.Document, o Options) error {
 	}
 	writeNotes(out, n)
 	for _, f := range circumstances(d) {
-		writeWrapped(out, fmt.Sprintf("%-8s ", f.label), f.text)
+		writeWrapped(out, fmt.Sprintf("%-8s ", f.Label), f.Text)
 	}
 	return nil
 }
 
-// writeTables writes the table of the run's preset, or one for each block.
-func writeTables(out *bytes.Buffer, d record.Document, n *notes, wide bool) error {
-	if v, ok := viewOf(d, n); ok {
-		return v.write(out, wide)
+// writeTables writes the tables that were laid out elsewhere, or one for each block.
+func writeTables(out *bytes.Buffer, d record.Document, n *Notes, o Options) error {
+	if tables := o.tables(d, n); len(tables) > 0 {
+		for _, t := range tables {
+			if err := t.write(out, n, o.Wide); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	for _, b := range blocks(d) {
-		if err := writeBlock(out, b, n, wide); err != nil {
+		t := Table{Title: b.title(o.Wide), Columns: b.columns(n, o.Wide)}
+		if err := t.write(out, n, o.Wide); err != nil {
+			return err
+		}
+		if err := writeConnections(out, b, n, o.Wide); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeBlock(out *bytes.Buffer, b block, n *notes, wide bool) error {
-	for i, line := range b.title(wide) {
+// write writes title and columns, and which columns were left out.
+func (t Table) write(out *bytes.Buffer, n *Notes, wide bool) error {
+	for i, line := range t.Title {
 		indent := "  "
 		if i == 0 {
 			indent = ""
 		}
 		writeWrapped(out, indent, line)
 	}
-	cols := b.columns(n, wide)
+	cols := t.Columns
 	var dropped []string
 	if !wide {
 		cols, dropped = fit(cols, maxWidth)
@@ -64,13 +75,13 @@ func writeBlock(out *bytes.Buffer, b block, n *notes, wide bool) error {
 		return err
 	}
 	if len(dropped) > 0 {
-		writeWrapped(out, "  ", "left out to fit: "+strings.Join(dropped, ", ")+" (--wide shows all columns)")
+		writeWrapped(out, "  ", "left out to fit: "+strings.Join(slices.Compact(dropped), ", ")+" (--wide shows all columns)")
 	}
 	out.WriteByte('\n')
-	return writeConnections(out, b, n, wide)
+	return nil
 }
 
-func writeNotes(out *bytes.Buffer, n notes) {
+func writeNotes(out *bytes.Buffer, n Notes) {
 	for _, text := range n.starLines() {
 		writeWrapped(out, "* ", text)
 	}
@@ -83,17 +94,17 @@ func writeNotes(out *bytes.Buffer, n notes) {
 }
 
 // fit leaves out columns, all of one rank at a time, until the rest is narrow enough or cannot be narrowed.
-func fit(cols []column, limit int) (kept []column, dropped []string) {
+func fit(cols []Column, limit int) (kept []Column, dropped []string) {
 	last := 0
 	for _, c := range cols {
-		last = max(last, c.drop)
+		last = max(last, c.Drop)
 	}
 	kept = cols
 	for rank := 1; rank <= last && gridWidth(kept) > limit; rank++ {
-		var rest []column
+		var rest []Column
 		for _, c := range kept {
-			if c.drop == rank {
-				dropped = append(dropped, strings.TrimSpace(c.over+" "+c.head))
+			if c.Drop == rank {
+				dropped = append(dropped, strings.TrimSpace(c.Over+" "+c.Head))
 			} else {
 				rest = append(rest, c)
 			}
@@ -104,10 +115,10 @@ func fit(cols []column, limit int) (kept []column, dropped []string) {
 }
 
 // gridWidth is how wide writeGrid makes the columns.
-func gridWidth(cols []column) int {
+func gridWidth(cols []Column) int {
 	total := 0
 	for _, c := range cols {
-		widest := max(width(c.over), width(c.head))
+		widest := max(width(c.Over), width(c.Head))
 		for _, text := range c.aligned() {
 			widest = max(widest, width(text))
 		}
@@ -117,16 +128,16 @@ func gridWidth(cols []column) int {
 }
 
 // aligned keeps the digits of a column below each other where some of its figures carry a star.
-func (c column) aligned() []string {
+func (c Column) aligned() []string {
 	starred := false
-	for _, text := range c.cells {
+	for _, text := range c.Cells {
 		starred = starred || strings.HasSuffix(text, "*")
 	}
 	if !starred {
-		return c.cells
+		return c.Cells
 	}
-	texts := make([]string, len(c.cells))
-	for i, text := range c.cells {
+	texts := make([]string, len(c.Cells))
+	for i, text := range c.Cells {
 		texts[i] = text
 		if !strings.HasSuffix(text, "*") {
 			texts[i] += " "
@@ -136,23 +147,23 @@ func (c column) aligned() []string {
 }
 
 // writeGrid writes head, a rule, and rows, without trailing spaces.
-func writeGrid(out *bytes.Buffer, cols []column) error {
+func writeGrid(out *bytes.Buffer, cols []Column) error {
 	var grid bytes.Buffer
 	align := make([]tw.Align, len(cols))
 	heads := make([]string, len(cols))
 	texts := make([][]string, len(cols))
 	twoLines := false
 	for _, c := range cols {
-		twoLines = twoLines || c.over != ""
+		twoLines = twoLines || c.Over != ""
 	}
 	for i, c := range cols {
 		align[i] = tw.AlignRight
-		if c.left {
+		if c.Left {
 			align[i] = tw.AlignLeft
 		}
-		heads[i] = c.head
+		heads[i] = c.Head
 		if twoLines {
-			heads[i] = c.over + "\n" + c.head
+			heads[i] = c.Over + "\n" + c.Head
 		}
 		texts[i] = c.aligned()
 	}

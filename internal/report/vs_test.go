@@ -7,17 +7,18 @@ import (
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
 // beside is two sizes beside four baselines: NCCL in three forms, one of which could not be looked at for one size.
 func beside() record.Document {
-	d := gpus()
+	d := reporttest.GPUs()
 	d.Cells = nil
 	for i, us := range []float64{7.8, 98765.43} {
-		samples := sampling(300, us)
-		c := ipc("latency", 1<<(10*(i+1)), 1, 300, us)
+		samples := reporttest.Sampling(300, us)
+		c := reporttest.IPC("latency", 1<<(10*(i+1)), 1, 300, us)
 		for _, name := range []string{"nccl", "nccl-graph", "nccl:4", "memcpy"} {
-			c = against(c, name, "some engine", samples)
+			c = reporttest.Against(c, name, "some engine", samples)
 		}
 		for j, n := range []uint64{2, 2, 4} {
 			c.Vs[j].Counters = map[string]uint64{"nccl_ctas": n << i, "messages": 300}
@@ -40,7 +41,7 @@ func TestCTAsOfBaselines(t *testing.T) {
 	if !strings.Contains(md, "| nccl CTAs |") || !strings.Contains(md, "| nccl:4 CTAs |") || strings.Contains(md, "memcpy CTAs") {
 		t.Errorf("want CTAs of NCCL's:\n%s", md)
 	}
-	if text := rendered(t, gpus(), "table", Options{Wide: true}); strings.Contains(text, "CTAs") {
+	if text := rendered(t, reporttest.GPUs(), "table", Options{Wide: true}); strings.Contains(text, "CTAs") {
 		t.Errorf("nobody counted CTAs:\n%s", text)
 	}
 	rows, err := csv.NewReader(strings.NewReader(rendered(t, beside(), "csv", Options{}))).ReadAll()
@@ -63,7 +64,7 @@ func TestCTAsOfBaselines(t *testing.T) {
 func TestManyBaselinesFit(t *testing.T) {
 	text := rendered(t, beside(), "table", Options{})
 	for line := range strings.Lines(text) {
-		if w := narrow.StringWidth(strings.TrimSuffix(line, "\n")); w > 120 {
+		if w := reporttest.Narrow.StringWidth(strings.TrimSuffix(line, "\n")); w > 120 {
 			t.Errorf("%d columns: %s", w, line)
 		}
 	}

@@ -74,12 +74,20 @@ func (d *Document) upgrade() {
 	if d.Transports != nil {
 		return
 	}
-	for _, c := range d.Cells {
+	if reason := OnlyRatios(d.Cells); reason != "" {
+		d.Transports = map[string]Transport{d.Cells[0].Transport: {Counters: []Counter{}, OnlyRatios: reason}}
+	}
+}
+
+// OnlyRatios is why absolute figures of the cells mean nothing, as documents written before Transports said it; "": they
+// do.
+func OnlyRatios(cells []Cell) string {
+	for _, c := range cells {
 		if c.Knobs["soft"] == "true" {
-			d.Transports = map[string]Transport{c.Transport: {Counters: []Counter{}, OnlyRatios: "the CPU plays the NIC (soft-RoCE)"}}
-			return
+			return "the CPU plays the NIC (soft-RoCE)"
 		}
 	}
+	return ""
 }
 
 // readAll reads up to limit bytes.

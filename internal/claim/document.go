@@ -120,6 +120,9 @@ func Read(r io.Reader) (Document, error) {
 			if err := record.CheckCells(o.Cells); err != nil {
 				return Document{}, fmt.Errorf("record: read: claims[%d].tests[%d]: %w", i, j, err)
 			}
+			if o.OnlyRatios == "" {
+				c.Tests[j].OnlyRatios = record.OnlyRatios(o.Cells)
+			}
 		}
 	}
 	return d, nil

@@ -35,6 +35,8 @@ type Run struct {
 	Absent  string        // why there are no figures: the machine cannot, or the run broke down; "": there are
 	Hung    bool          // Absent is a wait that was given up
 	Corrupt string        // what the data check found; "": nothing
+	// OnlyRatios says why absolute figures mean nothing; "": they do.
+	OnlyRatios string
 }
 
 // Outcome is a test with its figures and its verdict.
@@ -48,6 +50,8 @@ type Outcome struct {
 	Why     string        `json:"why"`
 	Rows    []Row         `json:"rows"`
 	Cells   []record.Cell `json:"cells"`
+	// OnlyRatios says why absolute figures mean nothing; "": they do.
+	OnlyRatios string `json:"only_ratios,omitempty"`
 }
 
 // Side is an arm as it was run.
@@ -86,7 +90,9 @@ type Factor struct {
 
 // Judge gives the test's verdict from what was measured. The sides' commands are for the caller to fill in.
 func (t Test) Judge(r Run) Outcome {
-	o := Outcome{Name: t.Name, Op: t.Op, A: Side{Label: t.A.Label}, Expect: []string{}, Rows: []Row{}, Cells: []record.Cell{}}
+	o := Outcome{
+		Name: t.Name, Op: t.Op, A: Side{Label: t.A.Label}, Expect: []string{}, Rows: []Row{}, Cells: []record.Cell{}, OnlyRatios: r.OnlyRatios,
+	}
 	o.Cells = append(o.Cells, r.Cells...)
 	if t.Paired() {
 		o.B = &Side{Label: t.B.Label}

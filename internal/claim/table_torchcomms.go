@@ -1,11 +1,11 @@
-package report
+package claim
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
@@ -20,12 +20,12 @@ const (
 
 // torchcomms are the columns of torchcomms #2728: both ways, or of one of its tables of one way.
 func (l *layout) torchcomms() {
-	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	of := func(text func(c record.Cell) string) func(viewRow) string {
 		return func(r viewRow) string {
 			c := cmp.Or(r.both, r.windows)
 			if c == nil || c.N == 0 {
-				return none
+				return report.None
 			}
 			return text(*c)
 		}
@@ -34,7 +34,7 @@ func (l *layout) torchcomms() {
 		return of(func(c record.Cell) string {
 			switch v := ncclOf(c); {
 			case v == nil:
-				return none
+				return report.None
 			case v.NA != "" || v.N == 0:
 				return "n/a"
 			default:
@@ -47,8 +47,8 @@ func (l *layout) torchcomms() {
 	l.add(asThere, "ratio", callRatioNote, 0, versus(func(c record.Cell, v record.Vs) string {
 		return ratioText(v.Lat.Mean, c.Lat.Mean)
 	}))
-	l.add(here, "p50 µs", startNote, 0, of(func(c record.Cell) string { return micros(c.Lat.P50) }))
-	l.add(here, "NCCL", "", 0, versus(func(_ record.Cell, v record.Vs) string { return micros(v.Lat.P50) }))
+	l.add(here, "p50 µs", startNote, 0, of(func(c record.Cell) string { return report.Micros(c.Lat.P50) }))
+	l.add(here, "NCCL", "", 0, versus(func(_ record.Cell, v record.Vs) string { return report.Micros(v.Lat.P50) }))
 	l.add(here, "ratio", "", 0, versus(func(c record.Cell, v record.Vs) string { return ratioText(v.Lat.P50, c.Lat.P50) }))
 	l.add(here, "CTAs", blocksNote, 1, of(func(c record.Cell) string { return blocksText(c) }))
 	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.both != nil }) {
@@ -60,68 +60,74 @@ func (l *layout) torchcomms() {
 
 // bothWays are the published factors, of which most are of a range of sizes.
 func (l *layout) bothWays() {
-	from := func(table []claim.BothWays) func(viewRow) string {
+	from := func(table []BothWays) func(viewRow) string {
 		return func(r viewRow) string {
-			i := slices.IndexFunc(table, func(p claim.BothWays) bool { return p.From <= r.size && r.size <= p.To })
+			i := slices.IndexFunc(table, func(p BothWays) bool { return p.From <= r.size && r.size <= p.To })
 			if i < 0 {
-				return none
+				return report.None
 			}
 			return rangeText(table[i].Low, table[i].High)
 		}
 	}
-	l.addPublished("ratio "+l.notes.ref(finalNote), 0, from(claim.TorchcommsBothWays))
-	l.addPublished("earlier", 0, from(claim.TorchcommsEarlier))
+	l.addPublished("ratio "+l.notes.Ref(finalNote), 0, from(TorchcommsBothWays))
+	l.addPublished("earlier", 0, from(TorchcommsEarlier))
 }
 
 // rangeText has as many decimals as were published: one where both ends have no more.
 func rangeText(low, high float64) string {
 	decimals := 2
-	if fixed(low, 2) == fixed(low, 1)+"0" && fixed(high, 2) == fixed(high, 1)+"0" {
+	if report.Fixed(low, 2) == report.Fixed(low, 1)+"0" && report.Fixed(high, 2) == report.Fixed(high, 1)+"0" {
 		decimals = 1
 	}
 	if low == high {
-		return fixed(low, decimals)
+		return report.Fixed(low, decimals)
 	}
-	return fixed(low, decimals) + "–" + fixed(high, decimals)
+	return report.Fixed(low, decimals) + "–" + report.Fixed(high, decimals)
 }
 
 // oneWay are the published rates with as many thread blocks as the run asked for.
 func (l *layout) oneWay() {
-	from := func(text func(claim.OneWay) string) func(viewRow) string {
+	from := func(text func(OneWay) string) func(viewRow) string {
 		return func(r viewRow) string {
-			i := slices.IndexFunc(claim.TorchcommsOneWay, func(p claim.OneWay) bool {
+			i := slices.IndexFunc(TorchcommsOneWay, func(p OneWay) bool {
 				return p.Size == r.size && r.windows != nil && fmt.Sprint(p.CTAs) == r.windows.Knobs["ctas"]
 			})
 			if i < 0 {
-				return none
+				return report.None
 			}
-			return text(claim.TorchcommsOneWay[i])
+			return text(TorchcommsOneWay[i])
 		}
 	}
-	l.addPublished("kernel GB/s", 0, from(func(p claim.OneWay) string { return fixed(p.Ours, 1) }))
-	l.addPublished("NCCL GB/s", 0, from(func(p claim.OneWay) string { return fixed(p.NCCL, 1) }))
-	l.addPublished("ratio", 0, from(func(p claim.OneWay) string { return fixed(p.Ours/p.NCCL, 2) }))
+	l.addPublished("kernel GB/s", 0, from(func(p OneWay) string { return report.Fixed(p.Ours, 1) }))
+	l.addPublished("NCCL GB/s", 0, from(func(p OneWay) string { return report.Fixed(p.NCCL, 1) }))
+	l.addPublished("ratio", 0, from(func(p OneWay) string { return report.Fixed(p.Ours/p.NCCL, 2) }))
 }
 
 // callRate is the payload of one direction over µs of a window.
 func callRate(c record.Cell, us float64) string {
 	if us <= 0 {
-		return none
+		return report.None
 	}
-	return gbps(float64(c.Size) * float64(c.Window) / us / 1e3)
+	return report.GBps(float64(c.Size) * float64(c.Window) / us / 1e3)
 }
 
 func ratioText(theirs, ours float64) string {
 	if ours <= 0 {
-		return none
+		return report.None
 	}
-	return fixed(theirs/ours, 2)
+	return report.Fixed(theirs/ours, 2)
 }
 
 func blocksText(c record.Cell) string {
 	n, ok := c.Counters["ctas"]
 	if !ok {
-		return none
+		return report.None
 	}
-	return fmt.Sprintf("%d / %s", n, ctas(ncclOf(c)))
+	theirs := report.None
+	if v := ncclOf(c); v != nil {
+		if n, seen := v.Counters["nccl_ctas"]; seen {
+			theirs = fmt.Sprint(n)
+		}
+	}
+	return fmt.Sprintf("%d / %s", n, theirs)
 }

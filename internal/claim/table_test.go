@@ -1,6 +1,7 @@
-package report
+package claim
 
 import (
+	"bytes"
 	"io"
 	"math"
 	"runtime"
@@ -8,19 +9,30 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
+	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
+
+// rendered is a view with the tables of presets.
+func rendered(t *testing.T, d record.Document, format string, wide bool) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := report.Render(&b, d, format, report.Options{Wide: wide, Tables: Tables}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
 
 // preset is what a run with that preset leaves on two H200: ops at the sizes of its table, with made-up samples.
 func preset(name string, iters int, ops ...string) record.Document {
-	p, _ := claim.PresetNamed(name)
+	p, _ := PresetNamed(name)
 	d := record.Document{
-		Schema: record.Schema, Version: "0.1.0", Preset: name, Env: gpuEnv(),
+		Schema: record.Schema, Version: "0.1.0", Preset: name, Env: reporttest.GPUEnv(), Transports: reporttest.Transports(),
 		Command: []string{"p2pbench", p.Path, "--preset", name},
 	}
 	flags := p.On(true)
-	i := slices.IndexFunc(flags, func(f claim.Flag) bool { return f.Name == "sizes" })
+	i := slices.IndexFunc(flags, func(f Flag) bool { return f.Name == "sizes" })
 	for _, op := range ops {
 		for _, text := range strings.Split(flags[i].Value, ",") {
 			size := bytesOf(text)
@@ -41,7 +53,7 @@ func preset(name string, iters int, ops ...string) record.Document {
 			if strings.HasSuffix(name, "relay") {
 				path, us = "relay", 300*us
 			}
-			c := ipc(op, size, window, iters, us)
+			c := reporttest.IPC(op, size, window, iters, us)
 			c.Path, c.Warmup = path, iters/10
 			d.Cells = append(d.Cells, c)
 		}
@@ -74,11 +86,11 @@ func call(preset, op string, size uint64, iters int) record.Cell {
 		ctas, n = "16", 16
 	}
 	us := 5 + float64(size)/float64(22_500*n)
-	c := measured(sendrecv(op, size, 1, iters, us), sampling(iters, us))
+	c := reporttest.Measured(reporttest.Sendrecv(op, size, 1, iters, us), reporttest.Sampling(iters, us))
 	c.Path, c.Engine, c.Warmup = "ws", "ws bulk "+ctas+" CTAs", iters/10
 	c.Knobs["launch"], c.Knobs["ctas"], c.Knobs["engine"] = "graph", ctas, "auto"
 	c.Counters["ctas"] = n
-	c = against(c, "nccl:"+ctas, "nccl 2.28.3", sampling(iters, 7+float64(size)/float64(20_000*n)))
+	c = reporttest.Against(c, "nccl:"+ctas, "nccl 2.28.3", reporttest.Sampling(iters, 7+float64(size)/float64(20_000*n)))
 	c.Vs[0].Counters = map[string]uint64{"nccl_ctas": min(n, 1+size>>20)}
 	return c
 }
@@ -87,7 +99,7 @@ func call(preset, op string, size uint64, iters int) record.Cell {
 func presets() map[string]record.Document {
 	sweep := preset("uccl-876-sweep", 10, "latency", "stream", "pingpong")
 	last := len(sweep.Cells) - 1
-	sweep.Cells[last].Invalid = ptr("clocks were held down (rank 1: sw power cap)")
+	sweep.Cells[last].Invalid = reporttest.Ptr("clocks were held down (rank 1: sw power cap)")
 	for i, c := range sweep.Cells {
 		if c.Op == "stream" && c.Size > 64<<20 {
 			sweep.Cells[i].Window = 4
@@ -95,11 +107,11 @@ func presets() map[string]record.Document {
 	}
 	compare := preset("uccl-876-compare", 20, "pingpong")
 	for i, c := range compare.Cells {
-		compare.Cells[i] = against(c, "nccl", "nccl 2.28.3", sampling(20, 10+float64(c.Size)/320_000))
+		compare.Cells[i] = reporttest.Against(c, "nccl", "nccl 2.28.3", reporttest.Sampling(20, 10+float64(c.Size)/320_000))
 	}
 	bothWays := preset("torchcomms-2728", 200, "bidir")
 	bothWays.Cells[1].Vs[0] = record.Vs{Name: "nccl:4", NA: "libnccl.so.2 not found: install NCCL"}
-	bothWays.Cells[2].Invalid = ptr("clocks were held down (rank 1: sw power cap)")
+	bothWays.Cells[2].Invalid = reporttest.Ptr("clocks were held down (rank 1: sw power cap)")
 	return map[string]record.Document{
 		"sweep": sweep, "anchor": preset("uccl-876-anchor", 50, "latency", "stream", "pingpong"), "compare": compare,
 		"relay": preset("uccl-876-relay", 50, "latency", "pingpong"), "both-ways": bothWays,
@@ -110,18 +122,18 @@ func presets() map[string]record.Document {
 
 func TestGoldenPresets(t *testing.T) {
 	for name, d := range presets() {
-		t.Run(name, func(t *testing.T) { golden(t, "preset-"+name+".table", rendered(t, d, "table", Options{})) })
+		t.Run(name, func(t *testing.T) { reporttest.Golden(t, "preset-"+name+".table", rendered(t, d, "table", false)) })
 	}
-	golden(t, "preset-compare-wide.table", rendered(t, presets()["compare"], "table", Options{Wide: true}))
-	golden(t, "preset-both-ways.md", rendered(t, presets()["both-ways"], "md", Options{}))
-	golden(t, "preset-anchor.md", rendered(t, presets()["anchor"], "md", Options{}))
-	checkMarkdownTables(t, rendered(t, presets()["anchor"], "md", Options{}))
+	reporttest.Golden(t, "preset-compare-wide.table", rendered(t, presets()["compare"], "table", true))
+	reporttest.Golden(t, "preset-both-ways.md", rendered(t, presets()["both-ways"], "md", false))
+	reporttest.Golden(t, "preset-anchor.md", rendered(t, presets()["anchor"], "md", false))
+	reporttest.CheckMarkdownTables(t, rendered(t, presets()["anchor"], "md", false))
 }
 
 func TestPresetTablesFit(t *testing.T) {
 	for name, d := range presets() {
-		for line := range strings.Lines(rendered(t, d, "table", Options{})) {
-			if w := narrow.StringWidth(strings.TrimSuffix(line, "\n")); w > 120 {
+		for line := range strings.Lines(rendered(t, d, "table", false)) {
+			if w := reporttest.Narrow.StringWidth(strings.TrimSuffix(line, "\n")); w > 120 {
 				t.Errorf("%s: %d columns: %s", name, w, line)
 			}
 		}
@@ -131,30 +143,30 @@ func TestPresetTablesFit(t *testing.T) {
 // Every preset has a table of its own, and a name that no version knows has the ordinary ones.
 func TestEveryPresetHasItsTable(t *testing.T) {
 	titles := map[string]bool{}
-	for _, name := range claim.PresetNames("") {
+	for _, name := range PresetNames("") {
 		d := preset(name, 10, "stream", "pingpong")
-		text := rendered(t, d, "table", Options{})
+		text := rendered(t, d, "table", false)
 		title, _, _ := strings.Cut(text, "\n")
 		if !strings.Contains(title, "(preset "+name+")") || titles[title] {
 			t.Errorf("%s: %s", name, title)
 		}
 		titles[title] = true
 	}
-	d := host()
-	want := rendered(t, d, "table", Options{})
+	d := reporttest.Host()
+	want := rendered(t, d, "table", false)
 	d.Preset = "uccl-999-sweep"
-	if got := rendered(t, d, "table", Options{}); got != want {
+	if got := rendered(t, d, "table", false); got != want {
 		t.Errorf("an unknown preset changed the table:\n%s", got)
 	}
-	if text := rendered(t, record.Document{Preset: "uccl-876-sweep"}, "table", Options{}); !strings.Contains(text, "no cell was measured") {
+	if text := rendered(t, record.Document{Preset: "uccl-876-sweep"}, "table", false); !strings.Contains(text, "no cell was measured") {
 		t.Errorf("an empty run: %s", text)
 	}
 }
 
 // The pull request's definitions: a full round trip, sample ⌊q·n⌋ of the sorted ones.
 func TestQuantile(t *testing.T) {
-	l := layout{notes: &notes{}}
-	c := ipc("pingpong", 1<<10, 1, 50, 1)
+	l := layout{notes: &report.Notes{}}
+	c := reporttest.IPC("pingpong", 1<<10, 1, 50, 1)
 	c.SamplesNS = nil
 	for i := range 50 {
 		c.SamplesNS = append(c.SamplesNS, int64(50-i)*1000) // 50 µs … 1 µs
@@ -166,10 +178,11 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("p99 %s, want the maximum, 100.00", got)
 	}
 	c.SamplesNS = nil
-	if got := l.quantile(&c, 0.5); got != "-[1]" || !strings.Contains(l.notes.texts[0], "samples") {
-		t.Errorf("without samples: %s %q", got, l.notes.texts)
+	const unkept = "the samples, which this needs, were not kept: a file that --out wrote has them"
+	if got := l.quantile(&c, 0.5); got != "-[1]" || l.notes.Ref(unkept) != "[1]" {
+		t.Errorf("without samples: %s", got)
 	}
-	if got := l.quantile(nil, 0.5); got != none {
+	if got := l.quantile(nil, 0.5); got != report.None {
 		t.Errorf("not measured: %s", got)
 	}
 }
@@ -183,7 +196,7 @@ func TestPresetOfManySamples(t *testing.T) {
 		c.N, c.Lat = int(2*each), record.Distribution(c.Histogram).Summary()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if err := Render(io.Discard, d, "table", Options{}); err != nil {
+		if err := report.Render(io.Discard, d, "table", report.Options{Tables: Tables}); err != nil {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)

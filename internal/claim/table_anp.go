@@ -1,10 +1,10 @@
-package report
+package claim
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
@@ -38,11 +38,11 @@ type armRow struct {
 func anpRows(d record.Document) (rows []armRow) {
 	for i, c := range d.Cells {
 		base := 0.0
-		if v := baseline(c, anpUnshared); v != nil && v.NA == "" {
-			base = v.Lat.P50
+		if i := slices.IndexFunc(c.Vs, func(v record.Vs) bool { return v.Name == anpUnshared }); i >= 0 && c.Vs[i].NA == "" {
+			base = c.Vs[i].Lat.P50
 		}
 		rows = append(rows, armRow{
-			size: c.Size, label: fmt.Sprintf("groups %s, depth %s", knob("groups")(c), knob("depth")(c)), n: c.N, lat: c.Lat,
+			size: c.Size, label: fmt.Sprintf("groups %s, depth %s", c.Knobs["groups"], c.Knobs["depth"]), n: c.N, lat: c.Lat,
 			bw: c.BWPerDir, counters: c.Counters, conns: c.Conns, fairness: c.Fairness, base: base, cell: &d.Cells[i],
 		})
 		for _, v := range c.Vs {
@@ -55,13 +55,13 @@ func anpRows(d record.Document) (rows []armRow) {
 	return rows
 }
 
-// anpView is the table of ROCm/amd-anp#20: sharing, no sharing and the control arms below each other.
-func anpView(d record.Document, p claim.Preset, n *notes) view {
+// anpTable is the table of ROCm/amd-anp#20: sharing, no sharing and the control arms below each other.
+func anpTable(d record.Document, p Preset, n *report.Notes) report.Table {
 	rows := anpRows(d)
-	col := func(head string, drop int, left bool, text func(armRow) string) column {
-		c := column{head: head, drop: drop, left: left}
+	col := func(head string, drop int, left bool, text func(armRow) string) report.Column {
+		c := report.Column{Head: head, Drop: drop, Left: left}
 		for _, r := range rows {
-			c.cells = append(c.cells, text(r))
+			c.Cells = append(c.Cells, text(r))
 		}
 		return c
 	}
@@ -71,7 +71,7 @@ func anpView(d record.Document, p claim.Preset, n *notes) view {
 			case r.na != "":
 				return "n/a"
 			case r.n == 0:
-				return none
+				return report.None
 			}
 			return text(r)
 		}
@@ -80,34 +80,34 @@ func anpView(d record.Document, p claim.Preset, n *notes) view {
 		return figure(func(r armRow) string {
 			v, ok := r.counters[name]
 			if !ok {
-				return none
+				return report.None
 			}
 			return text(v)
 		})
 	}
 	spread := func(of func(record.Connection) float64) func(armRow) string {
-		return figure(func(r armRow) string { return spreadText(r.conns, of, micros) })
+		return figure(func(r armRow) string { return report.SpreadText(r.conns, of, report.Micros) })
 	}
-	setup := func(ns uint64) string { return micros(float64(ns) / 1e3) }
-	ratio := n.ref(anpRatioNote)
-	conns := n.ref(anpConnNote)
-	jain := n.ref(anpJainNote)
-	setups := n.ref(anpSetupNote)
-	cols := []column{
-		col("size", 0, false, func(r armRow) string { return size(r.size) }),
-		col("arm", 0, true, func(r armRow) string { return clean(r.label) }),
-		col("QPs", 0, false, level("qps", count)),
-		col("p50 µs", 2, false, figure(func(r armRow) string { return micros(r.lat.P50) })),
-		col("GB/s", 0, false, figure(func(r armRow) string { return gbpsOrNone(r.bw) })),
+	setup := func(ns uint64) string { return report.Micros(float64(ns) / 1e3) }
+	ratio := n.Ref(anpRatioNote)
+	conns := n.Ref(anpConnNote)
+	jain := n.Ref(anpJainNote)
+	setups := n.Ref(anpSetupNote)
+	cols := []report.Column{
+		col("size", 0, false, func(r armRow) string { return report.Size(r.size) }),
+		col("arm", 0, true, func(r armRow) string { return report.Clean(r.label) }),
+		col("QPs", 0, false, level("qps", func(n uint64) string { return fmt.Sprint(n) })),
+		col("p50 µs", 2, false, figure(func(r armRow) string { return report.Micros(r.lat.P50) })),
+		col("GB/s", 0, false, figure(func(r armRow) string { return report.GBpsOrNone(r.bw) })),
 		col("ratio "+ratio, 0, false, figure(func(r armRow) string {
 			if r.base == 0 {
-				return none
+				return report.None
 			}
 			return ratioText(r.base, r.lat.P50)
 		})),
 		col("p50 "+conns, 1, false, spread(func(c record.Connection) float64 { return c.P50 })),
 		col("p99 "+conns, 0, false, spread(func(c record.Connection) float64 { return c.P99 })),
-		col("Jain "+jain, 0, false, figure(func(r armRow) string { return fairnessText(r.fairness) })),
+		col("Jain "+jain, 0, false, figure(func(r armRow) string { return report.FairnessText(r.fairness) })),
 		col("own "+setups, 0, false, level("setup_ns", setup)),
 		col("shared", 0, false, level("setup_shared_ns", setup)),
 	}
@@ -118,32 +118,31 @@ func anpView(d record.Document, p claim.Preset, n *notes) view {
 		case r.cell != nil:
 			own := *r.cell
 			own.Vs = nil // they have rows of their own
-			return n.of(own)
+			return n.Of(own)
 		case r.na != "":
-			return n.ref(r.label + " n/a: " + r.na)
+			return n.Ref(r.label + " n/a: " + r.na)
 		}
 		return ""
 	})
-	if slices.ContainsFunc(last.cells, func(text string) bool { return text != "" }) {
+	if slices.ContainsFunc(last.Cells, func(text string) bool { return text != "" }) {
 		cols = append(cols, last)
 	}
-	return view{title: anpTitle(d, p), cols: cols}
+	return report.Table{Title: anpTitle(d, p), Columns: cols}
 }
 
 // over puts a head over some columns.
-func over(cols []column, head string) {
+func over(cols []report.Column, head string) {
 	for i := range cols {
-		cols[i].over = head
+		cols[i].Over = head
 	}
 }
 
-func anpTitle(d record.Document, p claim.Preset) []string {
-	b := block{env: d.Env, cells: d.Cells}
+func anpTitle(d record.Document, p Preset) []string {
 	c := d.Cells[0]
 	return []string{
-		fmt.Sprintf("%s (preset %s)%s", p.Title, p.Name, b.subject()[len(clean(c.Op)):]),
+		fmt.Sprintf("%s (preset %s): %s", p.Title, p.Name, report.Subject(d)),
 		fmt.Sprintf("%d iterations of each arm after %d of warm-up, interleaved; µs and GB/s of whole windows of %s messages over all "+
 			"connections. It published an AllReduce of about 140 GB/s with and without sharing, on AMD Pollara NICs: nothing to hold "+
-			"these figures against but that sharing is to cost none", c.Iters, c.Warmup, window(c)),
+			"these figures against but that sharing is to cost none", c.Iters, c.Warmup, fmt.Sprint(c.Window)),
 	}
 }

@@ -1,17 +1,19 @@
-package report
+package reporttest
 
 import (
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-func ptr[T any](v T) *T { return &v }
+// Ptr is a pointer to v.
+func Ptr[T any](v T) *T { return &v }
 
-// sampling makes samples around a median, with a tail, the same ones at every call.
-func sampling(n int, us float64) []int64 {
+// Sampling makes samples around a median, with a tail, the same ones at every call.
+func Sampling(n int, us float64) []int64 {
 	rng := rand.New(rand.NewPCG(uint64(n), math.Float64bits(us)))
 	s := make([]int64, n)
 	for i := range s {
@@ -20,8 +22,8 @@ func sampling(n int, us float64) []int64 {
 	return s
 }
 
-// measured fills in what follows from the samples, as a run does.
-func measured(c record.Cell, samples []int64) record.Cell {
+// Measured fills in what follows from the samples, as a run does.
+func Measured(c record.Cell, samples []int64) record.Cell {
 	c.N, c.Lat, c.SamplesNS = len(samples), record.Summarise(samples), samples
 	if c.Iters == 0 {
 		c.Iters = c.N
@@ -34,63 +36,63 @@ func measured(c record.Cell, samples []int64) record.Cell {
 	return c
 }
 
-// payload adds to counters that so many bytes were sent, and compared.
-func payload(bytes uint64, counters map[string]uint64) map[string]uint64 {
+// Payload adds to counters that so many bytes were sent, and compared.
+func Payload(bytes uint64, counters map[string]uint64) map[string]uint64 {
 	counters["payload_bytes"], counters["checked_bytes"] = bytes, bytes
 	return counters
 }
 
-// against adds a baseline.
-func against(c record.Cell, name, engine string, samples []int64) record.Cell {
-	b := measured(record.Cell{Op: c.Op, Size: c.Size, Window: c.Window}, samples)
+// Against adds a baseline.
+func Against(c record.Cell, name, engine string, samples []int64) record.Cell {
+	b := Measured(record.Cell{Op: c.Op, Size: c.Size, Window: c.Window}, samples)
 	v := record.Vs{
-		Name: name, Engine: engine, N: b.N, Lat: b.Lat, BWPerDir: b.BWPerDir, Verified: c.Verified, SamplesNS: samples,
+		Name: name, Transport: regexp.MustCompile(`^[a-z]+`).FindString(name), Engine: engine, N: b.N, Lat: b.Lat, BWPerDir: b.BWPerDir, Verified: c.Verified, SamplesNS: samples,
 	}
 	if c.Lat.P50 > 0 {
-		v.Ratio = ptr(b.Lat.P50 / c.Lat.P50)
+		v.Ratio = Ptr(b.Lat.P50 / c.Lat.P50)
 	}
 	c.Vs = append(c.Vs, v)
 	return c
 }
 
-// ipc is a cell between two H200.
-func ipc(op string, size uint64, window, n int, us float64) record.Cell {
+// IPC is a cell between two H200.
+func IPC(op string, size uint64, window, n int, us float64) record.Cell {
 	c := record.Cell{
 		Transport: "ipc", Path: "direct", Engine: "ce", Device: "cuda", Op: op, Size: size, Ranks: 2, Window: window,
-		Warmup: 100, Completion: "receiver", Verified: ptr(true), SkewUS: 0.4,
-		Counters: payload(size*uint64(window*n), map[string]uint64{"opens": 1}),
+		Warmup: 100, Completion: "receiver", Verified: Ptr(true), SkewUS: 0.4,
+		Counters: Payload(size*uint64(window*n), map[string]uint64{"opens": 1}),
 		Knobs:    map[string]string{"handle": "legacy", "check": "full", "seed": "1"},
 	}
 	if op == "pingpong" {
 		c.Completion = "oneway"
 	}
-	return measured(c, sampling(n, us))
+	return Measured(c, Sampling(n, us))
 }
 
-// gpus is a run on two H200 with one of everything: baselines there and missing, few samples, no samples, no bytes, an
+// GPUs is a run on two H200 with one of everything: baselines there and missing, few samples, no samples, no bytes, an
 // invalid and an unverified cell, a window that varies.
-func gpus() record.Document {
+func GPUs() record.Document {
 	noNCCL := record.Vs{Name: "nccl", NA: "libnccl.so.2 not found: install NCCL or set LD_LIBRARY_PATH"}
 	cell := func(op string, size uint64, window, n int, us, memcpyUS float64) record.Cell {
-		c := against(ipc(op, size, window, n, us), "memcpy", "ce", sampling(n, memcpyUS))
+		c := Against(IPC(op, size, window, n, us), "memcpy", "ce", Sampling(n, memcpyUS))
 		c.Vs = append(c.Vs, noNCCL)
 		return c
 	}
 	zero := cell("latency", 0, 1, 1000, 3.9, 3.1)
-	zero.Cold = record.Cold{ExportUS: ptr(12.1), OpenUS: ptr(1998.4), ConnectUS: ptr(310.0), FirstUS: ptr(55.12)}
+	zero.Cold = record.Cold{ExportUS: Ptr(12.1), OpenUS: Ptr(1998.4), ConnectUS: Ptr(310.0), FirstUS: Ptr(55.12)}
 	few := cell("latency", 1_000_001, 1, 30, 10.7, 9.9)
 	few.Iters, few.Warnings = 1000, []string{"the median is not known to ±1 % after 5s or 30 samples"}
 	held := cell("latency", 256<<20, 1, 200, 712, 686)
-	held.Invalid = ptr("clocks were held down (rank 1: sw power cap)")
+	held.Invalid = Ptr("clocks were held down (rank 1: sw power cap)")
 	unchecked := cell("stream", 256<<20, 4, 120, 2790, 2755)
 	unchecked.Verified, unchecked.Vs[0].Verified = nil, nil
 	delete(unchecked.Counters, "checked_bytes")
-	empty := ipc("bidir", 1<<30, 2, 0, 1)
+	empty := IPC("bidir", 1<<30, 2, 0, 1)
 	empty.Vs = []record.Vs{noNCCL}
 	return record.Document{
 		Schema: record.Schema, Version: "0.1.0", Started: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Command: []string{"p2pbench", "ipc", "--op", "latency,stream,bidir,pingpong", "--vs", "memcpy,nccl"},
-		Env:     gpuEnv(),
+		Env:     GPUEnv(), Transports: Transports(),
 		Cells: []record.Cell{
 			zero, cell("stream", 1<<20, 8, 1000, 40.3, 39.1),
 			cell("latency", 1<<10, 1, 1000, 7.8, 7.1), few, held,
@@ -103,7 +105,7 @@ func gpus() record.Document {
 	}
 }
 
-func gpuEnv() record.Env {
+func GPUEnv() record.Env {
 	rank := func(i int, pci, uuid string) record.Rank {
 		return record.Rank{
 			Rank: i, CPU: 4 + i, ProcessUS: 31000 + float64(i), DeviceUS: 212000,
@@ -125,10 +127,10 @@ func gpuEnv() record.Env {
 	return e
 }
 
-// host is the shortest honest run: CPU memory, nothing to compare with, nothing to doubt.
-func host() record.Document {
+// Host is the shortest honest run: CPU memory, nothing to compare with, nothing to doubt.
+func Host() record.Document {
 	cell := func(op string, size uint64, window int, us float64) record.Cell {
-		c := ipc(op, size, window, 1000, us)
+		c := IPC(op, size, window, 1000, us)
 		c.Device, c.Engine = "host", "memcpy"
 		c.Knobs["handle"] = "memfd"
 		return c
@@ -138,7 +140,8 @@ func host() record.Document {
 	}
 	return record.Document{
 		Schema: record.Schema, Version: "0.1.0", Started: time.Date(2026, 11, 20, 11, 30, 0, 0, time.UTC),
-		Command: []string{"p2pbench", "ipc", "--device", "host"},
+		Command:    []string{"p2pbench", "ipc", "--device", "host"},
+		Transports: Transports(),
 		Env: record.Env{
 			Host: "laptop", OS: "Debian GNU/Linux 12 (bookworm)", Kernel: "6.1.0-18-amd64", Arch: "amd64",
 			CPU: record.CPU{Model: "AMD EPYC", Count: 2, NUMANodes: 1}, Ranks: []record.Rank{rank(0), rank(1)},
@@ -151,28 +154,28 @@ func host() record.Document {
 	}
 }
 
-// settings is one path under settings that differ, beside two baselines: the widest default table.
-func settings() record.Document {
-	d := host()
+// Settings is one path under settings that differ, beside two baselines: the widest default table.
+func Settings() record.Document {
+	d := Host()
 	d.Command, d.Cells = []string{"p2pbench", "claims", "run", "mpich-7862/direct-hit"}, nil
 	for _, v := range []struct {
 		cache string
 		us    float64
 	}{{"sender", 16.1}, {"off", 2016}} {
-		c := ipc("latency", 4<<20, 1, 5000, v.us)
+		c := IPC("latency", 4<<20, 1, 5000, v.us)
 		c.Knobs["cache"] = v.cache
-		c = against(c, "memcpy", "ce", sampling(5000, 15.2))
-		d.Cells = append(d.Cells, against(c, "nccl", "", sampling(800, 23.9)))
+		c = Against(c, "memcpy", "ce", Sampling(5000, 15.2))
+		d.Cells = append(d.Cells, Against(c, "nccl", "", Sampling(800, 23.9)))
 	}
-	d.Env = gpuEnv()
+	d.Env = GPUEnv()
 	return d
 }
 
-// sendrecv is a cell of kernels on two H200.
-func sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
-	c := ipc(op, size, window, n, us)
+// Sendrecv is a cell of kernels on two H200.
+func Sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
+	c := IPC(op, size, window, n, us)
 	c.Transport, c.Path, c.Engine = "sendrecv", "auto", "put bulk 16 CTAs"
-	c.Counters = payload(size*uint64(window*n), map[string]uint64{
+	c.Counters = Payload(size*uint64(window*n), map[string]uint64{
 		"messages": uint64(window * n), "steps": uint64(16 * window * n), "fences": uint64(17 * window * n), "ctas": 16,
 	})
 	c.Knobs = map[string]string{
@@ -182,18 +185,18 @@ func sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
 	return c
 }
 
-// kernels is a run of sendrecv: chosen by size, beside NCCL as graphs, one way and both ways.
-func kernels() record.Document {
-	d := gpus()
+// Kernels is a run of sendrecv: chosen by size, beside NCCL as graphs, one way and both ways.
+func Kernels() record.Document {
+	d := GPUs()
 	d.Cells, d.Warnings, d.Exit = nil, []string{}, 0
 	d.Command = []string{"p2pbench", "sendrecv", "--vs", "nccl-graph"}
 	for _, op := range []string{"stream", "bidir"} {
 		for i, size := range []uint64{32, 64 << 10, 8 << 20} {
 			us := 9 + float64(size)/44_000
-			c := sendrecv(op, size, 8, 400, us)
+			c := Sendrecv(op, size, 8, 400, us)
 			c.Engine = []string{"ll 1 CTA", "put bulk 16 CTAs", "ce"}[i]
 			c.Counters["ctas"] = []uint64{1, 16, 0}[i]
-			c = against(c, "nccl-graph", "nccl 2.28.3", sampling(400, 12+float64(size)/33_000))
+			c = Against(c, "nccl-graph", "nccl 2.28.3", Sampling(400, 12+float64(size)/33_000))
 			c.Vs[0].Counters = map[string]uint64{"nccl_ctas": 2 << (2 * i), "messages": 3200}
 			d.Cells = append(d.Cells, c)
 		}
@@ -201,21 +204,38 @@ func kernels() record.Document {
 	return d
 }
 
-// circle is a ring of four on two GPUs, by a staged kernel, in graphs of 20 or as many as fit.
-func circle() record.Document {
-	d := kernels()
+// Circle is a ring of four on two GPUs, by a staged kernel, in graphs of 20 or as many as fit.
+func Circle() record.Document {
+	d := Kernels()
 	d.Command, d.Cells = []string{"p2pbench", "sendrecv", "--ring", "--ranks", "4", "-G", "20", "--variant", "ws"}, nil
 	d.Env.Ranks = append(d.Env.Ranks, d.Env.Ranks...)
 	for r := range d.Env.Ranks {
 		d.Env.Ranks[r].Rank = r
 	}
 	for i, window := range []int{20, 2} {
-		c := sendrecv("bidir", 1<<(20+10*i), window, 100, 40*float64(window<<(8*i)))
+		c := Sendrecv("bidir", 1<<(20+10*i), window, 100, 40*float64(window<<(8*i)))
 		c.Path, c.Engine, c.Ranks = "ws", "ws ldst 4 CTAs", 4
-		c.BWSum = ptr(4 * *c.BWPerDir)
+		c.BWSum = Ptr(4 * *c.BWPerDir)
 		c.Knobs["ring"], c.Knobs["launch"], c.Knobs["engine"], c.Knobs["cudagraph"] = "true", "graph", "ws ldst 4 CTAs", "window"
 		c.Counters["ctas"], c.Counters["stride"] = 4, 256<<(10+3*i)
 		d.Cells = append(d.Cells, c)
 	}
 	return d
+}
+
+// Transports is what the transports of these documents say of themselves.
+func Transports() map[string]record.Transport {
+	count := func(name string) record.Counter { return record.Counter{Name: name, Kind: "count", Label: name} }
+	most := func(name, unit, label string) record.Counter {
+		return record.Counter{Name: name, Kind: "max", Unit: unit, Label: label}
+	}
+	return map[string]record.Transport{
+		"ipc":      {Counters: []record.Counter{count("opens")}},
+		"memcpy":   {Counters: []record.Counter{}},
+		"sendrecv": {Counters: []record.Counter{count("steps"), count("fences"), most("ctas", "", "ctas"), most("stride", "bytes", "stride")}},
+		"nccl": {Counters: []record.Counter{
+			{Name: "messages", Kind: "count"},
+			{Name: "nccl_ctas", Kind: "max", Label: "CTAs", Column: "CTAs"},
+		}},
+	}
 }

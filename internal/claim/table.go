@@ -1,22 +1,14 @@
-package report
+package claim
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/p2pbench/p2pbench/internal/report/claim"
+	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
-
-// A view is a run that a preset shaped, laid out as the table of the pull request: its columns by its definitions,
-// beside them ours, and what was published.
-type view struct {
-	title []string
-	cols  []column
-}
 
 // A viewRow is what was measured of one size; nil: it was not.
 type viewRow struct {
@@ -28,32 +20,33 @@ func (r viewRow) cells() []*record.Cell {
 	return slices.DeleteFunc([]*record.Cell{r.trip, r.windows, r.received, r.both}, func(c *record.Cell) bool { return c == nil })
 }
 
-// viewOf lays a document out if a known preset shaped it. Footnotes go to n.
-func viewOf(d record.Document, n *notes) (view, bool) {
-	p, ok := claim.PresetNamed(d.Preset)
+// Tables lays a document that a known preset shaped out as the table of the pull request: its columns by its
+// definitions, beside them ours, and what was published. nil: no preset did. Footnotes go to n.
+func Tables(d record.Document, n *report.Notes) []report.Table {
+	p, ok := PresetNamed(d.Preset)
 	rows := viewRows(d)
 	if !ok || len(rows) == 0 {
-		return view{}, false
+		return nil
 	}
 	if p.Path == "rdma" {
-		return anpView(d, p, n), true
+		return []report.Table{anpTable(d, p, n)}
 	}
-	l := layout{rows: rows, notes: n, published: ucclHardware, window: 8}
+	l := layout{rows: rows, notes: n, published: onMI325X, window: 8}
 	switch p.Name {
 	case "torchcomms-2728", "torchcomms-2728-one-way", "torchcomms-2728-one-way-16":
-		l.published, l.window = torchcommsHardware, 1
+		l.published, l.window = onH100, 1
 		l.torchcomms()
 	case "uccl-876-compare":
 		l.compare()
 	case "uccl-876-relay":
-		l.roundTrips(claim.UCCLRelay, false, false)
+		l.roundTrips(UCCLRelay, false, false)
 	case "uccl-876-anchor":
-		l.roundTrips(claim.UCCLAnchor, true, true)
+		l.roundTrips(UCCLAnchor, true, true)
 	default:
-		l.roundTrips(claim.UCCLSweep, false, true)
+		l.roundTrips(UCCLSweep, false, true)
 	}
 	l.remarks()
-	return view{title: viewTitle(d, p, l.published), cols: l.cols}, true
+	return []report.Table{{Title: viewTitle(d, p, l.published), Columns: l.cols}}
 }
 
 func viewRows(d record.Document) []viewRow {
@@ -79,12 +72,14 @@ func viewRows(d record.Document) []viewRow {
 	return rows
 }
 
-func viewTitle(d record.Document, p claim.Preset, hardware string) []string {
-	b := block{env: d.Env, cells: d.Cells}
+func viewTitle(d record.Document, p Preset, hardware string) []string {
 	c := d.Cells[0]
-	parts := []string{clean(c.Transport), "path " + clean(c.Path), "engine " + clean(asked(c)), clean(b.devices())}
+	parts := []string{
+		report.Clean(c.Transport), "path " + report.Clean(c.Path), "engine " + report.Clean(cmp.Or(c.Knobs["engine"], c.Engine)),
+		report.Clean(report.Devices(d)),
+	}
 	if l := d.Env.Link; l != nil && c.Device != "host" {
-		parts = append(parts, "link "+clean(l.Type))
+		parts = append(parts, "link "+report.Clean(l.Type))
 	}
 	return []string{
 		p.Title + " (preset " + p.Name + "): " + strings.Join(parts, ", "),
@@ -102,15 +97,15 @@ const (
 
 // What the published figures were taken on. The last word heads their columns.
 const (
-	ucclHardware       = "AMD MI325X"
-	torchcommsHardware = "NVIDIA H100"
+	onMI325X = "AMD MI325X"
+	onH100   = "NVIDIA H100"
 )
 
 // layout makes the columns of a view.
 type layout struct {
 	rows      []viewRow
-	notes     *notes
-	cols      []column
+	notes     *report.Notes
+	cols      []report.Column
 	published string // hardware
 	window    int    // that the pull request has
 }
@@ -123,11 +118,11 @@ func (l *layout) addPublished(head string, drop int, text func(viewRow) string) 
 // add adds a column; definition, if there is one, becomes a footnote of its head.
 func (l *layout) add(over, head, definition string, drop int, text func(viewRow) string) {
 	if definition != "" {
-		head += " " + l.notes.ref(definition)
+		head += " " + l.notes.Ref(definition)
 	}
-	c := column{over: over, head: head, drop: drop}
+	c := report.Column{Over: over, Head: head, Drop: drop}
 	for _, r := range l.rows {
-		c.cells = append(c.cells, text(r))
+		c.Cells = append(c.Cells, text(r))
 	}
 	l.cols = append(l.cols, c)
 }
@@ -147,8 +142,8 @@ const (
 )
 
 // roundTrips are the columns of the tables that the C++ benchmark gave.
-func (l *layout) roundTrips(table []claim.RoundTrip, tail, uni bool) {
-	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+func (l *layout) roundTrips(table []RoundTrip, tail, uni bool) {
+	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	l.add(asThere, "p50 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.5) })
 	if tail {
 		l.add(asThere, "p99 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.99) })
@@ -157,57 +152,57 @@ func (l *layout) roundTrips(table []claim.RoundTrip, tail, uni bool) {
 		l.add(asThere, "uni GiB/s", uniNote, 0, func(r viewRow) string { return binaryRate(r.windows) })
 	}
 	l.ours(uni)
-	from := func(of func(claim.RoundTrip) float64) func(viewRow) string {
+	from := func(of func(RoundTrip) float64) func(viewRow) string {
 		return func(r viewRow) string {
-			i := slices.IndexFunc(table, func(p claim.RoundTrip) bool { return p.Size == r.size })
+			i := slices.IndexFunc(table, func(p RoundTrip) bool { return p.Size == r.size })
 			if i < 0 || of(table[i]) == 0 {
-				return none
+				return report.None
 			}
-			return fixed(of(table[i]), 2)
+			return report.Fixed(of(table[i]), 2)
 		}
 	}
-	l.addPublished("p50 µs", 0, from(func(p claim.RoundTrip) float64 { return p.P50 }))
+	l.addPublished("p50 µs", 0, from(func(p RoundTrip) float64 { return p.P50 }))
 	if tail {
-		l.addPublished("p99 µs", 0, from(func(p claim.RoundTrip) float64 { return p.P99 }))
+		l.addPublished("p99 µs", 0, from(func(p RoundTrip) float64 { return p.P99 }))
 	}
 	if uni {
-		l.addPublished("uni GiB/s", 0, from(func(p claim.RoundTrip) float64 { return p.Uni }))
+		l.addPublished("uni GiB/s", 0, from(func(p RoundTrip) float64 { return p.Uni }))
 	}
 }
 
 // compare is the columns of the table that the Python benchmark gave.
 func (l *layout) compare() {
-	l.add("", "size", "", 0, func(r viewRow) string { return size(r.size) })
+	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	l.add(asThere, "direct ms", meanNote, 0, func(r viewRow) string { return millis(tripMean(r.trip)) })
 	l.add(asThere, "GB/s", rateNote, 0, func(r viewRow) string { return tripRate(r.size, tripMean(r.trip)) })
 	l.add(asThere, "UCCL", ucclNote, 0, func(viewRow) string { return "n/a" })
 	l.add(asThere, "NCCL ms", "", 0, func(r viewRow) string { return naOr(r.trip, millis(ncclMean(r.trip))) })
 	l.add(asThere, "GB/s", "", 0, func(r viewRow) string { return naOr(r.trip, tripRate(r.size, ncclMean(r.trip))) })
 	l.ours(false)
-	from := func(text func(claim.Compared) string) func(viewRow) string {
+	from := func(text func(Compared) string) func(viewRow) string {
 		return func(r viewRow) string {
-			i := slices.IndexFunc(claim.UCCLCompare, func(p claim.Compared) bool { return p.Size == r.size })
+			i := slices.IndexFunc(UCCLCompare, func(p Compared) bool { return p.Size == r.size })
 			if i < 0 {
-				return none
+				return report.None
 			}
-			return text(claim.UCCLCompare[i])
+			return text(UCCLCompare[i])
 		}
 	}
-	l.addPublished("UKernel ms", 0, from(func(p claim.Compared) string { return fixed(p.UKernelMS, 3) }))
-	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.UKernelGBs, 2) }))
-	l.addPublished("UCCL ms", 0, from(func(p claim.Compared) string { return fixed(p.UCCLMS, 3) }))
-	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.UCCLGBs, 2) }))
-	l.addPublished("NCCL ms", 0, from(func(p claim.Compared) string { return fixed(p.NCCLMS, 3) }))
-	l.addPublished("GB/s", 1, from(func(p claim.Compared) string { return fixed(p.NCCLGBs, 2) }))
+	l.addPublished("UKernel ms", 0, from(func(p Compared) string { return report.Fixed(p.UKernelMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p Compared) string { return report.Fixed(p.UKernelGBs, 2) }))
+	l.addPublished("UCCL ms", 0, from(func(p Compared) string { return report.Fixed(p.UCCLMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p Compared) string { return report.Fixed(p.UCCLGBs, 2) }))
+	l.addPublished("NCCL ms", 0, from(func(p Compared) string { return report.Fixed(p.NCCLMS, 3) }))
+	l.addPublished("GB/s", 1, from(func(p Compared) string { return report.Fixed(p.NCCLGBs, 2) }))
 }
 
 // ours are the columns by the definitions of docs/measurement.md.
 func (l *layout) ours(rate bool) {
 	p50 := func(c *record.Cell) string {
 		if c == nil || c.N == 0 {
-			return none
+			return report.None
 		}
-		return micros(c.Lat.P50)
+		return report.Micros(c.Lat.P50)
 	}
 	l.add(here, "one-way µs", oneWayNote, 0, func(r viewRow) string { return p50(r.trip) })
 	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.received != nil }) {
@@ -216,31 +211,31 @@ func (l *layout) ours(rate bool) {
 	if rate {
 		l.add(here, "GB/s", windowNote, 0, func(r viewRow) string {
 			if r.windows == nil {
-				return none
+				return report.None
 			}
-			return gbpsOrNone(r.windows.BWPerDir)
+			return report.GBpsOrNone(r.windows.BWPerDir)
 		})
 	}
 }
 
 // remarks is the last column: what is to be said of a row's cells.
 func (l *layout) remarks() {
-	c := column{left: true}
+	c := report.Column{Left: true}
 	said := false
 	for _, r := range l.rows {
 		var words []string
 		for _, cell := range r.cells() {
-			for word := range strings.FieldsSeq(l.notes.of(*cell)) {
+			for word := range strings.FieldsSeq(l.notes.Of(*cell)) {
 				if !slices.Contains(words, word) {
 					words = append(words, word)
 				}
 			}
 		}
 		if w := cmp.Or(r.windows, r.both); w != nil && w.Window != l.window {
-			words = append(words, l.notes.ref(fmt.Sprintf("windows of %d, not of %d messages", w.Window, l.window)))
+			words = append(words, l.notes.Ref(fmt.Sprintf("windows of %d, not of %d messages", w.Window, l.window)))
 		}
 		said = said || len(words) > 0
-		c.cells = append(c.cells, strings.Join(words, " "))
+		c.Cells = append(c.Cells, strings.Join(words, " "))
 	}
 	if said {
 		l.cols = append(l.cols, c)
@@ -250,23 +245,23 @@ func (l *layout) remarks() {
 // quantile is the pull request's of a full round trip.
 func (l *layout) quantile(c *record.Cell, q float64) string {
 	if c == nil || c.N == 0 {
-		return none
+		return report.None
 	}
 	samples := record.DistributionOf(c.SamplesNS, c.Histogram)
 	if len(samples) == 0 {
-		return none + l.notes.ref("the samples, which this needs, were not kept: a file that --out wrote has them")
+		return report.None + l.notes.Ref("the samples, which this needs, were not kept: a file that --out wrote has them")
 	}
 	n := samples.N()
 	i := min(int(q*float64(n)), n-1)
-	return micros(2 * float64(samples.At(i+1)) / 1e3)
+	return report.Micros(2 * float64(samples.At(i+1)) / 1e3)
 }
 
 // binaryRate is payload over time of all windows together, in 2³⁰ bytes per second.
 func binaryRate(c *record.Cell) string {
 	if c == nil || c.N == 0 || c.Lat.Mean == 0 {
-		return none
+		return report.None
 	}
-	return gbps(float64(c.Size) * float64(c.Window) / (c.Lat.Mean / 1e6) / (1 << 30))
+	return report.GBps(float64(c.Size) * float64(c.Window) / (c.Lat.Mean / 1e6) / (1 << 30))
 }
 
 // tripMean is the mean of the full round trip in µs; 0: there is none.
@@ -310,49 +305,16 @@ func naOr(c *record.Cell, text string) string {
 func millis(us float64) string {
 	switch {
 	case us == 0:
-		return none
+		return report.None
 	case us < 10:
-		return gbps(us / 1e3)
+		return report.GBps(us / 1e3)
 	}
-	return fixed(us/1e3, 3)
+	return report.Fixed(us/1e3, 3)
 }
 
 func tripRate(size uint64, us float64) string {
 	if us == 0 {
-		return none
+		return report.None
 	}
-	return gbps(2 * float64(size) / us / 1e3)
-}
-
-func (v view) write(out *bytes.Buffer, wide bool) error {
-	for i, line := range v.title {
-		indent := "  "
-		if i == 0 {
-			indent = ""
-		}
-		writeWrapped(out, indent, line)
-	}
-	cols := v.cols
-	var dropped []string
-	if !wide {
-		cols, dropped = fit(cols, maxWidth)
-	}
-	if err := writeGrid(out, cols); err != nil {
-		return err
-	}
-	if len(dropped) > 0 {
-		writeWrapped(out, "  ", "left out to fit: "+strings.Join(slices.Compact(dropped), ", ")+" (--wide shows all columns)")
-	}
-	out.WriteByte('\n')
-	return nil
-}
-
-func (v view) writeMarkdown(out *bytes.Buffer) {
-	head, rest, _ := strings.Cut(v.title[0], ": ")
-	fmt.Fprintf(out, "### %s\n\n%s\n", escapeMarkdown(head), escapeMarkdown(rest))
-	for _, line := range v.title[1:] {
-		fmt.Fprintf(out, "<br>%s\n", escapeMarkdown(line))
-	}
-	out.WriteByte('\n')
-	writeMarkdownGrid(out, v.cols)
+	return report.GBps(2 * float64(size) / us / 1e3)
 }

@@ -1,0 +1,185 @@
+package claim
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/report"
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// Formats names the formats that [Render] knows; the first is the default.
+var Formats = []string{"table", "json", "md"}
+
+// Render writes claims and their verdicts in one of [Formats]: one line for each claim and size, below it what each
+// claim says, what was run and what came of it.
+func Render(w io.Writer, d Document, format string) error {
+	switch {
+	case format == "json":
+		return Write(w, d.WithoutSamples())
+	case !slices.Contains(Formats, format):
+		return fmt.Errorf("claim: unknown format %q: use one of %s", format, strings.Join(Formats, ", "))
+	}
+	p := report.Page{Columns: d.columns(), Legend: legend, Facts: d.facts()}
+	for _, c := range d.Claims {
+		p.Sections = append(p.Sections, report.Section{Head: c.ID, Text: c.text(c.Verdict, c.Why), Facts: c.facts()})
+	}
+	return p.Write(w, format)
+}
+
+// List writes which claims there are.
+func List(w io.Writer, claims []Claim) error {
+	var facts []report.Fact
+	for _, c := range claims {
+		facts = append(facts, report.Fact{Label: c.ID, Text: c.Title})
+	}
+	return report.WriteList(w, facts)
+}
+
+const legend = "A and B: p50 in µs of the test's operation. factor = B ÷ A, in brackets the interval that both medians' " +
+	"95 % intervals leave; for an A alone, its round trip ÷ the published one. A line without a verdict is only shown."
+
+// line is one row of the table: a size of a test, or a test that has no figures.
+type line struct {
+	id      string
+	row     Row
+	verdict string
+	empty   bool
+	ratios  bool // nothing else means anything
+}
+
+func (d Document) lines() []line {
+	var lines []line
+	for _, c := range d.Claims {
+		for _, o := range c.Tests {
+			id := c.ID
+			if o.Name != "" {
+				id += ":" + o.Name
+			}
+			for _, r := range o.Rows {
+				lines = append(lines, line{id: id, row: r, verdict: c.word(r.Verdict), ratios: o.OnlyRatios != ""})
+			}
+			if len(o.Rows) == 0 {
+				lines = append(lines, line{id: id, verdict: c.word(o.Verdict), empty: true})
+			}
+		}
+	}
+	return lines
+}
+
+func (d Document) columns() []report.Column {
+	lines := d.lines()
+	col := func(head string, left bool, text func(line) string) report.Column {
+		c := report.Column{Head: head, Left: left}
+		for _, l := range lines {
+			c.Cells = append(c.Cells, report.Clean(text(l)))
+		}
+		return c
+	}
+	p50 := func(l line, m *Median) string {
+		if m == nil || l.ratios {
+			return report.None
+		}
+		return report.Micros(m.P50)
+	}
+	return []report.Column{
+		col("claim", true, func(l line) string { return l.id }),
+		col("size", false, func(l line) string {
+			if l.empty {
+				return report.None
+			}
+			return report.Size(l.row.Size)
+		}),
+		col("A µs", false, func(l line) string { return p50(l, l.row.A) }),
+		col("B µs", false, func(l line) string { return p50(l, l.row.B) }),
+		col("factor [interval]", false, func(l line) string {
+			if l.row.Factor == nil {
+				return report.None
+			}
+			return l.row.Factor.String()
+		}),
+		col("published", false, publishedText),
+		col("verdict", true, func(l line) string { return l.verdict }),
+	}
+}
+
+func publishedText(l line) string {
+	switch {
+	case l.row.Published != nil:
+		return report.GBps(*l.row.Published)
+	case l.row.PublishedUS != nil:
+		return report.Micros(*l.row.PublishedUS) + " µs"
+	}
+	return report.None
+}
+
+// word is a verdict of a claim, of its tests or sizes. One that is not of what is claimed says so.
+func (c Result) word(v Verdict) string {
+	if c.Caveat != "" && (v == Reproduced || v == NotReproduced) {
+		return string(v) + ", with a caveat"
+	}
+	return string(v)
+}
+
+// text is a verdict with its reason.
+func (c Result) text(v Verdict, why string) string {
+	text := c.word(v)
+	if v == NotMeasurable {
+		text += " here"
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return report.Clean(text)
+}
+
+// facts is what stands below a claim's verdict.
+func (c Result) facts() []report.Fact {
+	var facts []report.Fact
+	add := func(label, text string) {
+		if text = report.Clean(text); text != "" {
+			facts = append(facts, report.Fact{Label: label, Text: text})
+		}
+	}
+	add("claim", c.Title)
+	add("source", c.Source)
+	add("published", c.Published)
+	add("here", c.Differs)
+	add("caveat", c.Caveat)
+	for _, o := range c.Tests {
+		add(cmp.Or(report.Clean(o.Name), "test"), c.text(o.Verdict, o.Why))
+		add("  A", o.A.text())
+		if o.B != nil {
+			add("  B", o.B.text())
+		}
+		add("  expected", strings.Join(o.Expect, "; "))
+	}
+	return facts
+}
+
+func (s Side) text() string { return s.Label + ": " + strings.Join(s.Command, " ") }
+
+// facts is what a reader needs to judge the figures.
+func (d Document) facts() []report.Fact {
+	facts := []report.Fact{{Label: "verdicts", Text: fmt.Sprintf("%d reproduced, %d not reproduced, %d not measurable here",
+		d.Count(Reproduced), d.Count(NotReproduced), d.Count(NotMeasurable))}}
+	if d.Env != nil {
+		facts = slices.Concat(facts, report.Timing(d.Env.Harness), report.Machine(*d.Env))
+	}
+	var reasons []string
+	for _, c := range d.Claims {
+		for _, o := range c.Tests {
+			if o.OnlyRatios != "" && !slices.Contains(reasons, o.OnlyRatios) {
+				reasons = append(reasons, o.OnlyRatios)
+				text := report.OnlyRatios(report.Clean(o.OnlyRatios)) + ", which is all that is shown here"
+				facts = append(facts, report.Fact{Label: "caveat", Text: text})
+			}
+		}
+	}
+	return append(facts, report.Ending(record.Document{
+		Version: d.Version, Started: d.Started, Command: d.Command, Warnings: d.Warnings, Exit: d.Exit,
+	})...)
+}

@@ -1,0 +1,161 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// Page is what another document than a run's shows: one table, sections below it, and what a reader needs to judge it.
+type Page struct {
+	Columns  []Column
+	Legend   string // what the columns mean
+	Sections []Section
+	Facts    []Fact
+}
+
+// Section is a paragraph below the table, with lines of its own. A label that begins with two spaces belongs to the one
+// before it.
+type Section struct {
+	Head, Text string
+	Facts      []Fact
+}
+
+// PageFormats names the formats that [Page.Write] knows.
+var PageFormats = []string{"table", "md"}
+
+// Write writes the page in one of [PageFormats]. As in [Render], no terminal obeys any of it.
+func (p Page) Write(w io.Writer, format string) error {
+	var out bytes.Buffer
+	var err error
+	switch format {
+	case "table":
+		err = p.write(&out)
+	case "md":
+		p.writeMarkdown(&out)
+	default:
+		return fmt.Errorf("report: unknown format %q: use one of %s", format, strings.Join(PageFormats, ", "))
+	}
+	if err == nil {
+		err = show(w, out, format)
+	}
+	if err != nil {
+		return fmt.Errorf("report: %s: %w", format, err)
+	}
+	return nil
+}
+
+func (p Page) write(out *bytes.Buffer) error {
+	if p.hasRows() {
+		if err := writeGrid(out, p.Columns); err != nil {
+			return err
+		}
+		writeWrapped(out, "  ", p.Legend)
+	}
+	for _, s := range p.Sections {
+		out.WriteByte('\n')
+		writeWrapped(out, Clean(s.Head)+": ", s.Text)
+		for _, f := range s.Facts {
+			writeWrapped(out, fmt.Sprintf("  %-13s ", f.Label), f.Text)
+		}
+	}
+	out.WriteByte('\n')
+	for _, f := range p.Facts {
+		writeWrapped(out, fmt.Sprintf("%-8s ", f.Label), f.Text)
+	}
+	return nil
+}
+
+func (p Page) hasRows() bool {
+	return slices.ContainsFunc(p.Columns, func(c Column) bool { return len(c.Cells) > 0 })
+}
+
+func (p Page) writeMarkdown(out *bytes.Buffer) {
+	if p.hasRows() {
+		writeMarkdownGrid(out, p.Columns)
+		fmt.Fprintf(out, "%s\n\n", escapeMarkdown(p.Legend))
+	}
+	for _, s := range p.Sections {
+		fmt.Fprintf(out, "### %s\n\n%s\n\n", escapeMarkdown(s.Head), escapeMarkdown(s.Text))
+		for _, f := range s.Facts {
+			label := strings.TrimLeft(f.Label, " ")
+			fmt.Fprintf(out, "%s- %s: %s\n", f.Label[:len(f.Label)-len(label)], escapeMarkdown(label), escapeMarkdown(f.Text))
+		}
+		out.WriteByte('\n')
+	}
+	for _, f := range p.Facts {
+		fmt.Fprintf(out, "- %s: %s\n", f.Label, escapeMarkdown(f.Text))
+	}
+}
+
+// WriteList writes a line for each fact, with the texts below each other.
+func WriteList(w io.Writer, facts []Fact) error {
+	var out bytes.Buffer
+	widest := 0
+	for _, f := range facts {
+		widest = max(widest, width(f.Label))
+	}
+	for _, f := range facts {
+		writeWrapped(&out, fmt.Sprintf("%-*s  ", widest, f.Label), f.Text)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// facts are labelled lines, none of which is without a text.
+type facts []Fact
+
+func (all *facts) add(label, text string) {
+	if text = Clean(text); text != "" {
+		*all = append(*all, Fact{label, text})
+	}
+}
+
+// Timing is how figures were taken.
+func Timing(h record.Harness) []Fact {
+	var all facts
+	all.add("timing", timingText(h))
+	return all
+}
+
+// Machine is on what figures were taken.
+func Machine(e record.Env) []Fact {
+	var all facts
+	for _, r := range e.Ranks {
+		all.add(fmt.Sprintf("rank %d", r.Rank), rankText(r))
+	}
+	all.add("link", linkText(e.Link))
+	all.add("host", hostText(e))
+	return all
+}
+
+// Ending is what ran, what is doubtful about all of it, and how it ended.
+func Ending(d record.Document) []Fact {
+	var all facts
+	all.add("run", runText(d))
+	for _, text := range d.Warnings {
+		all.add("warning", text)
+	}
+	if d.Exit != 0 {
+		all.add("exit", exitText(d.Exit))
+	}
+	return all
+}
+
+// OnlyRatios says what the reason why absolute figures mean nothing leaves of them.
+func OnlyRatios(reason string) string {
+	return reason + ": of the figures only ratios within one run mean anything"
+}
+
+// Subject is what ran where, as in the title of a table, of a document whose cells have one operation.
+func Subject(d record.Document) string {
+	b := block{env: d.Env, transports: d.Transports, cells: d.Cells}
+	return b.subject()[len(Clean(b.op()))+len(": "):]
+}
+
+// Devices names the devices of the document's ranks: "2 × NVIDIA H200".
+func Devices(d record.Document) string { return block{env: d.Env, cells: d.Cells}.devices() }
