@@ -59,6 +59,12 @@ var floors = []floor{
 	{path: "internal/transport/rdma/verbs", imports: []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/dynlib"}, tests: anyPath},
 	// The suite runs real devices, and ranks as the processes that they are.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
+	// It goes the whole way of a run, up to the views.
+	{
+		path:    "internal/transport/transporttest/dummy",
+		imports: []string{"internal/transport", "internal/gpu", "internal/gpu/abi"},
+		tests:   append([]string{"internal/sweep/...", "internal/report/..."}, anyPath...),
+	},
 	{path: "internal/gpu", imports: []string{"internal/gpu/abi"}, tests: anyDevice},
 	{path: "internal/gpu/abi"},
 	{path: "internal/gpu/abi/abitest", imports: []string{"internal/gpu/abi"}},
