@@ -30,9 +30,9 @@ func (t *tally) add(counters map[string]uint64) {
 func countersText(d record.Document) string {
 	var order []string
 	all := map[string]*tally{}
-	of := func(key string, make func() *tally) *tally {
+	of := func(key string, first func() *tally) *tally {
 		if all[key] == nil {
-			order, all[key] = append(order, key), make()
+			order, all[key] = append(order, key), first()
 		}
 		return all[key]
 	}

@@ -105,6 +105,7 @@ func GPUs() record.Document {
 	}
 }
 
+// GPUEnv is a machine with two H200.
 func GPUEnv() record.Env {
 	rank := func(i int, pci, uuid string) record.Rank {
 		return record.Rank{

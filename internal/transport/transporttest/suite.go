@@ -162,6 +162,11 @@ func (s Subject) must(t *testing.T, team *worker.Team, b transport.Batch) {
 			t.Errorf("%+v: sample %d lasted %d ns", b, i, ns)
 		}
 	}
+	for name := range out.Counters {
+		if !slices.ContainsFunc(team.Paths[0][0].Counters, func(c transport.Counter) bool { return c.Name == name }) {
+			t.Errorf("the counter %s is not described", name)
+		}
+	}
 	messages := uint64(b.Warmup+b.Iters) * uint64(b.Window)
 	if b.Op == transport.OpBidir || b.Op == transport.OpPingPong {
 		messages *= 2
