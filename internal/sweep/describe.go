@@ -9,7 +9,8 @@ import (
 var measured = transport.Counters{
 	{Name: "payload_bytes", Kind: transport.Count, Unit: transport.Bytes},
 	{Name: "checked_bytes", Kind: transport.Count, Unit: transport.Bytes},
-	{Name: "nvlink_tx_bytes", Kind: transport.Count, Unit: transport.Bytes},
+	{Name: "link_tx_bytes", Kind: transport.Count, Unit: transport.Bytes},
+	{Name: "cpu_throttled_periods", Kind: transport.Count},
 }
 
 // transports is what the arms' transports say of themselves. Where several arms have the same one, the first counts.

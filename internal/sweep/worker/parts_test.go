@@ -274,7 +274,7 @@ func TestSlowerRankCounts(t *testing.T) {
 		{Samples: []int64{3, 4, 9}, Result: transport.Result{FirstNS: 6}},
 		{Result: transport.Result{FirstNS: 8}}, // a rank that only answered
 	} {
-		o.merge(&r)
+		o.merge(&r, nil)
 	}
 	if want := []int64{5, 4, 9}; !slices.Equal(o.Samples, want) || o.FirstNS != 8 {
 		t.Errorf("samples %v, first %d, want %v, 8", o.Samples, o.FirstNS, want)

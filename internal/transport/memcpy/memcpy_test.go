@@ -11,7 +11,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/gpu/best/besttest"
+	"github.com/p2pbench/p2pbench/internal/gpu/autotune/autotunetest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -138,11 +138,11 @@ func TestCopyBackFails(t *testing.T) {
 	defer closing(t, page)
 	ctx := abi.NewCtx(page, 0, 20*time.Second, false)
 	defer ctx.Close()
-	m := besttest.NewMachine(besttest.Trouble{})
+	m := autotunetest.NewMachine(autotunetest.Trouble{})
 	defer m.Close()
 	d := &scripted{Device: device}
 	for way := range 2 {
-		e := m.Engine("scripted", besttest.Cost{Fail: way == 1})
+		e := m.Engine("scripted", autotunetest.Cost{Fail: way == 1})
 		e.Synchronous()
 		d.engines = append(d.engines, e)
 	}
