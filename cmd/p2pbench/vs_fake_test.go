@@ -110,9 +110,9 @@ func TestBesideKernels(t *testing.T) {
 			[]string{"nccl:4", "nccl-graph:8", "memcpy"},
 		},
 		{
-			[]string{"--variant", "stable", "--ctas", "4", "--ring", "--timing", "host", "--vs", "nccl,nccl:auto"},
-			[]options{{"host", true, 8, false, true}, {"host", true, 0, false, true}},
-			[]string{"nccl:8", "nccl"},
+			[]string{"--variant", "stable", "--ctas", "2", "--ring", "--timing", "host", "--vs", "nccl,nccl:auto"},
+			[]options{{"host", true, 4, false, true}, {"host", true, 0, false, true}},
+			[]string{"nccl:4", "nccl"},
 		},
 	} {
 		c := newCommand(t, slices.Concat([]string{"plan", "sendrecv", "--device", "cuda", "--sizes", "1K", "--format", "json"}, tt.flags)...)
