@@ -16,8 +16,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
 const claimsHelp = `Run what the authors of UCCL #876, MPICH #7862, ROCm ANP #20 and torchcomms #2728 claimed as
@@ -55,14 +57,11 @@ func (a *app) claimsCommand() *cobra.Command {
 
 // claimsFlags are the flags of `p2pbench claims run`.
 type claimsFlags struct {
-	device  string
-	gpus    string
-	format  string
-	out     string
-	quick   bool
-	require bool
-	quiet   bool
-	timeout time.Duration
+	deviceSettings
+	runSettings
+	Quick bool `knob:"quick" group:"how" help:"a fifth of the samples"`
+	claimsView
+	Require bool `knob:"require" group:"output" help:"exit with 3 unless every claim was measured and reproduced"`
 }
 
 func (a *app) claimsRunCommand() *cobra.Command {
@@ -72,21 +71,14 @@ func (a *app) claimsRunCommand() *cobra.Command {
 		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or " +
 			strings.Join(claim.Seeds(), ", ") + "\nfor all of its claims, or all.",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkOut(c.Flags()); err != nil {
-				return err
+			if err := knob.Check(nil, &f); err != nil {
+				return usageError{err}
 			}
+			knob.Fill(nil, &f)
 			return a.runClaims(c.Context(), f, args)
 		},
 	}
-	fs := c.Flags()
-	fs.StringVar(&f.device, "device", "auto", "auto, cuda or host (CPU memory); auto is the best there is")
-	fs.StringVar(&f.gpus, "gpus", "", "device `index` of each rank, such as 0,1 (default: one each)")
-	fs.StringVar(&f.format, "format", "table", strings.Join(claim.Formats, ", "))
-	fs.StringVar(&f.out, "out", "", outHelp)
-	fs.BoolVar(&f.quick, "quick", false, "a fifth of the samples")
-	fs.BoolVar(&f.require, "require", false, "exit with 3 unless every claim was measured and reproduced")
-	fs.DurationVarP(&f.timeout, "timeout", "T", time.Minute, "give a test up after this long without progress")
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "nothing on stderr but errors")
+	addFlags(c, &f)
 	return c
 }
 
@@ -107,7 +99,7 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 		Claims: []claim.Result{}, Warnings: append([]string{}, notes...),
 	}
 	a.measuring.Store(true)
-	out, err := openOutput(f.out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.ended(doc, len(claims), errUnended)) })
+	out, err := openOutput(f.Out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.ended(doc, len(claims), errUnended)) })
 	if err != nil {
 		return err
 	}
@@ -118,8 +110,8 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 	}
 	doc = a.ended(doc, len(claims), runErr)
 	err = out.save(func(w io.Writer) error { return claim.Write(w, doc) })
-	if len(doc.Claims) > 0 && f.out != toStdout {
-		err = errors.Join(err, claim.Render(a.stdout, doc, f.format))
+	if len(doc.Claims) > 0 && f.Out != toStdout {
+		err = errors.Join(err, claim.Render(a.stdout, doc, f.Format))
 	}
 	return errors.Join(runErr, err)
 }
@@ -128,7 +120,7 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 func (f claimsFlags) judgeRun(doc claim.Document) error {
 	failed, absent := doc.Count(claim.NotReproduced), doc.Count(claim.NotMeasurable)
 	switch {
-	case f.require && failed+absent > 0:
+	case f.Require && failed+absent > 0:
 		return fmt.Errorf("%w: of %d claims %d not reproduced, %d not measurable here", errUnproven, len(doc.Claims), failed, absent)
 	case !doc.Measured():
 		return fmt.Errorf("claims run: nothing could be measured here: %s: %w", doc.Claims[0].Tests[0].Why, gpu.ErrUnsupported)
@@ -156,13 +148,8 @@ func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
 			strings.Join(claim.Seeds(), ", "))
 	}
 	claims, err := claim.Find(ids)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, usagef("claims run: %w", err)
-	case !slices.Contains(claim.Formats, f.format):
-		return nil, usagef("--format %s: use one of %s", f.format, strings.Join(claim.Formats, ", "))
-	case f.timeout < time.Second:
-		return nil, usagef("--timeout %v: want at least 1s", f.timeout)
 	}
 	return claims, nil
 }
@@ -181,7 +168,7 @@ func (f claimsFlags) where() (kind string, notes []string, err error) {
 }
 
 func (f claimsFlags) say(a *app, lines ...string) {
-	if f.quiet {
+	if f.Quiet {
 		return
 	}
 	for _, text := range lines {
@@ -196,7 +183,7 @@ func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims [
 		var outcomes []claim.Outcome
 		for _, t := range c.Tests {
 			t = t.On(kind != host.Kind)
-			if f.quick {
+			if f.Quick {
 				t = t.Quick()
 			}
 			o, err := a.judge(ctx, f, kind, t, doc)
@@ -234,11 +221,11 @@ func (a *app) judge(ctx context.Context, f claimsFlags, kind string, t claim.Tes
 // commands are both arms as they can be typed.
 func (f claimsFlags) commands(t claim.Test, kind string) (a, b []string) {
 	var more []string
-	if f.device != "auto" {
-		more = append(more, "--device", f.device)
+	if f.Device != "auto" {
+		more = append(more, "--device", f.Device)
 	}
-	if f.gpus != "" {
-		more = append(more, "--gpus", f.gpus)
+	if len(f.GPUs) > 0 {
+		more = append(more, "--gpus", f.gpuList())
 	}
 	gpu := kind != host.Kind
 	a = append(t.Command(t.A, gpu), more...)
@@ -260,7 +247,7 @@ func (f claimsFlags) parse(command []string) (path, error) {
 		return nil, usageError{err}
 	}
 	c := arm.shared()
-	c.device, c.gpus, c.timeout, c.quiet = f.device, f.gpus, f.timeout, f.quiet
+	c.deviceSettings, c.Timeout, c.Quiet = f.deviceSettings, f.Timeout, f.Quiet
 	return arm, nil
 }
 
@@ -321,10 +308,12 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 		return trial{}, err
 	}
 	c := arm.shared()
-	if n := strings.Count(f.gpus, ",") + 1; f.gpus != "" && n != c.ranks {
-		return trial{}, fmt.Errorf("it takes %d ranks, and --gpus %s names %d devices: %w", c.ranks, f.gpus, n, gpu.ErrUnsupported)
+	if n := len(f.GPUs); n > 0 && n != c.Ranks {
+		return trial{}, fmt.Errorf("it takes %d ranks, and --gpus %s names %d devices: %w", c.Ranks, f.gpuList(), n, gpu.ErrUnsupported)
 	}
-	c.vs = t.B.Baseline
+	if t.B.Baseline != "" {
+		c.Vs = []string{t.B.Baseline}
+	}
 	s, where, err := c.spec(subject)
 	if err != nil {
 		return trial{}, err
@@ -333,7 +322,7 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 		return trial{}, fmt.Errorf("%s: %w", s.Missing[0].Why, gpu.ErrUnsupported)
 	}
 	if t.Paired() && t.B.Baseline == "" {
-		b, err := f.other(t, armB, where)
+		b, err := f.other(t, armB, where, s.Ops)
 		if err != nil {
 			return trial{}, err
 		}
@@ -357,7 +346,7 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 }
 
 // other is arm B.
-func (f claimsFlags) other(t claim.Test, command []string, where target) (worker.Arm, error) {
+func (f claimsFlags) other(t claim.Test, command []string, where target, ops []transport.Op) (worker.Arm, error) {
 	arm, err := f.parse(command)
 	if err != nil {
 		return worker.Arm{}, err
@@ -366,6 +355,9 @@ func (f claimsFlags) other(t claim.Test, command []string, where target) (worker
 		return worker.Arm{}, err
 	}
 	b, err := arm.arm()
+	if err == nil {
+		err = arm.shared().checkSettings(ops)
+	}
 	b.Name = t.B.Label
 	return b, err
 }

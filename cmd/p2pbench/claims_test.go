@@ -33,7 +33,7 @@ func eachTest(t *testing.T, f func(t *testing.T, test claim.Test)) {
 func TestEveryArmCanBeTyped(t *testing.T) {
 	eachTest(t, func(t *testing.T, test claim.Test) {
 		for _, kind := range []string{host.Kind, "cuda"} {
-			a, b := claimsFlags{device: kind, gpus: "0,0"}.commands(test, kind)
+			a, b := claimsFlags{deviceSettings: deviceSettings{Device: kind, GPUs: []int{0, 0}}}.commands(test, kind)
 			for _, command := range [][]string{a, b} {
 				if command == nil {
 					continue
@@ -56,7 +56,7 @@ func TestEveryArmCanBeTyped(t *testing.T) {
 // Both arms stand in one plan, A first, in every cell, with rounds in which they take turns.
 func TestEveryTestIsOnePlan(t *testing.T) {
 	t.Setenv("P2PBENCH_LIBIBVERBS", verbstest.Build(t)) // two NICs
-	f := claimsFlags{device: host.Kind, timeout: time.Minute}
+	f := claimsFlags{deviceSettings: deviceSettings{Device: host.Kind}, runSettings: runSettings{Timeout: time.Minute}}
 	eachTest(t, func(t *testing.T, test claim.Test) {
 		test = test.On(false)
 		a, b := f.commands(test, host.Kind)
@@ -83,8 +83,8 @@ func TestEveryTestIsOnePlan(t *testing.T) {
 			ranks, _ = strconv.Atoi(test.A.Args[i+1])
 		}
 		p := tr.plan
-		if len(p.Arms) != arms || len(tr.ranks) != arms || len(tr.target.ranks) != ranks || tr.common.timeout != time.Minute {
-			t.Fatalf("%d arms of ranks %v on %d devices, timeout %v", len(p.Arms), tr.ranks, len(tr.target.ranks), tr.common.timeout)
+		if len(p.Arms) != arms || len(tr.ranks) != arms || len(tr.target.ranks) != ranks || tr.common.Timeout != time.Minute {
+			t.Fatalf("%d arms of ranks %v on %d devices, timeout %v", len(p.Arms), tr.ranks, len(tr.target.ranks), tr.common.Timeout)
 		}
 		if arms == 2 && (p.Arms[1].Name != test.B.Label || string(p.Arms[0].Options) == string(p.Arms[1].Options)) {
 			t.Errorf("the arms are %+v", p.Arms)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
@@ -13,6 +12,7 @@ import (
 
 // target chooses every rank's device.
 func (c *common) target() (target, error) {
+	c.fill()
 	if err := c.checkRanks(); err != nil {
 		return target{}, err
 	}
@@ -21,19 +21,19 @@ func (c *common) target() (target, error) {
 		return target{}, err
 	}
 	t := target{driver: d, notes: notes}
-	if c.gpus != "" {
+	if len(c.GPUs) > 0 {
 		t.ranks, err = c.chosen(infos)
 		return t, err
 	}
-	for r := range c.ranks {
+	for r := range c.Ranks {
 		t.ranks = append(t.ranks, infos[r%len(infos)])
 	}
 	switch {
-	case len(infos) >= c.ranks || d.Kind() == host.Kind:
-	case len(infos) == 1 && c.ranks == 2:
+	case len(infos) >= c.Ranks || d.Kind() == host.Kind:
+	case len(infos) == 1 && c.Ranks == 2:
 		t.notes = append(t.notes, fmt.Sprintf("one GPU: both ranks share %s %d, so nothing crosses a link", d.Kind(), infos[0].Index))
 	default:
-		t.notes = append(t.notes, fmt.Sprintf("%d ranks share %d GPUs: not all of what they send crosses a link", c.ranks, len(infos)))
+		t.notes = append(t.notes, fmt.Sprintf("%d ranks share %d GPUs: not all of what they send crosses a link", c.Ranks, len(infos)))
 	}
 	return t, nil
 }
@@ -54,26 +54,26 @@ func (c *common) checkRanks() error {
 		flag = "--fan out or in"
 	}
 	switch {
-	case joined != "" && (c.ranks < 2 || c.ranks > mostRanks):
-		return usagef("--ranks %d: a %s has 2 to %d", c.ranks, joined, mostRanks)
-	case joined != "" || c.ranks == 2:
+	case joined != "" && (c.Ranks < 2 || c.Ranks > mostRanks):
+		return usagef("--ranks %d: a %s has 2 to %d", c.Ranks, joined, mostRanks)
+	case joined != "" || c.Ranks == 2:
 		return nil
-	case flag != "" && c.ranks > 2:
-		return usagef("--ranks %d: a path is measured between 2: add %s to join more", c.ranks, flag)
+	case flag != "" && c.Ranks > 2:
+		return usagef("--ranks %d: a path is measured between 2: add %s to join more", c.Ranks, flag)
 	}
-	return usagef("--ranks %d: a path is measured between 2", c.ranks)
+	return usagef("--ranks %d: a path is measured between 2", c.Ranks)
 }
 
 // devices finds the driver that --device asks for and what it sees.
 func (c *common) devices() (gpu.Driver, []gpu.Info, []string, error) {
-	if c.device != "auto" {
-		d, err := newDrivers().of(c.device)
+	if c.Device != "auto" {
+		d, err := newDrivers().of(c.Device)
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		infos, err := d.Devices()
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("--device %s: %w", c.device, err)
+			return nil, nil, nil, fmt.Errorf("--device %s: %w", c.Device, err)
 		}
 		return d, infos, nil, nil
 	}
@@ -99,19 +99,15 @@ func instead(missing []string, i gpu.Info) []string {
 // chosen reads --gpus.
 func (c *common) chosen(infos []gpu.Info) ([]gpu.Info, error) {
 	var out []gpu.Info
-	for part := range strings.SplitSeq(c.gpus, ",") {
-		i, err := strconv.Atoi(strings.TrimSpace(part))
-		if err != nil {
-			return nil, usagef("--gpus %s: want device indexes such as 0,1", c.gpus)
-		}
+	for _, i := range c.GPUs {
 		if i < 0 || i >= len(infos) {
-			return nil, usagef("--gpus %s: there is no device %d: %s", c.gpus, i, indexes(infos))
+			return nil, usagef("--gpus %s: there is no device %d: %s", c.gpuList(), i, indexes(infos))
 		}
 		out = append(out, infos[i])
 	}
-	if len(out) != c.ranks {
-		return nil, usagef("--gpus %s names %d devices for %d ranks: name one for each (0,0 shares device 0)", c.gpus,
-			len(out), c.ranks)
+	if len(out) != c.Ranks {
+		return nil, usagef("--gpus %s names %d devices for %d ranks: name one for each (0,0 shares device 0)", c.gpuList(),
+			len(out), c.Ranks)
 	}
 	return out, nil
 }

@@ -50,30 +50,31 @@ type pathReport struct {
 	Note    string `json:"note,omitempty"`
 }
 
+// doctorSettings are the flags of `p2pbench doctor`.
+type doctorSettings struct {
+	Kernels bool   `knob:"kernels" group:"what" help:"open every GPU and list its kernels: registers, spills, shared memory"`
+	Format  string `knob:"format" values:"table json" group:"output" help:"what stdout gets"`
+}
+
 func (a *app) doctorCommand() *cobra.Command {
-	var format string
-	var kernels bool
+	var s doctorSettings
 	c := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine has, what is missing and why", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := diagnose()
-			if kernels {
+			if s.Kernels {
 				found := inspect(newDrivers())
 				d.Kernels = &found
 			}
-			switch format {
-			case "table":
-				return printDiagnosis(a.stdout, d)
-			case "json":
+			if s.Format == "json" {
 				e := json.NewEncoder(a.stdout)
 				e.SetIndent("", "  ")
 				return e.Encode(d)
 			}
-			return usagef("--format %s: use table or json", format)
+			return printDiagnosis(a.stdout, d)
 		},
 	}
-	c.Flags().StringVar(&format, "format", "table", "table or json")
-	c.Flags().BoolVar(&kernels, "kernels", false, "open every GPU and list its kernels: registers, spills, shared memory")
+	addFlags(c, &s)
 	return c
 }
 

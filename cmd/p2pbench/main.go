@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/report"
@@ -165,20 +166,33 @@ func (a *app) root() *cobra.Command {
 		Use: "p2pbench", Short: "Measure point-to-point transfer between GPUs and hosts", Long: longHelp,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(*cobra.Command, []string) error {
 			a.accepted.Store(true)
-			return refuseEmpty(c.Flags())
+			return nil
 		},
 	}
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
 	for _, p := range pathCommands() {
 		root.AddCommand(p.command(a))
 	}
 	root.AddCommand(a.planCommand(), a.claimsCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
 	return root
+}
+
+// flagError is what pflag says of a flag's value, as this program says it.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	name := "--" + invalid.GetFlag().Name
+	if value := invalid.GetValue(); strings.TrimSpace(value) != "" {
+		name += " " + value
+	}
+	return fmt.Errorf("%s: %w", name, invalid.Unwrap())
 }
 
 // workerCommand only explains itself: main takes the real worker's way before flags are read.

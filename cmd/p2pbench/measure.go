@@ -15,6 +15,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/cgroup"
 	"github.com/p2pbench/p2pbench/internal/claim"
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 	"github.com/p2pbench/p2pbench/internal/sweep"
@@ -34,11 +35,11 @@ func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error 
 		return err
 	}
 	a.measuring.Store(true)
-	out, err := openOutput(c.out, a.stdout, result(a.complete(record.Document{}, c, t, errUnended, len(p.Cells))))
+	out, err := openOutput(c.Out, a.stdout, result(a.complete(record.Document{}, c, t, errUnended, len(p.Cells))))
 	if err != nil {
 		return err
 	}
-	if !c.quiet {
+	if !c.Quiet {
 		for _, n := range t.notes {
 			fmt.Fprintf(a.stderr, "p2pbench: %s\n", n)
 		}
@@ -61,10 +62,10 @@ func result(doc record.Document) encoder {
 // the other.
 func (a *app) publish(c *common, out *output, doc record.Document) error {
 	err := out.save(result(doc))
-	if c.out == toStdout || len(doc.Cells) == 0 {
+	if c.Out == toStdout || len(doc.Cells) == 0 {
 		return err
 	}
-	return errors.Join(err, report.Render(a.stdout, doc, c.format, report.Options{Wide: c.wide, Tables: claim.Tables}))
+	return errors.Join(err, report.Render(a.stdout, doc, c.Format, report.Options{Wide: c.Wide, Tables: claim.Tables}))
 }
 
 // errNoStrike says that a run ended well because a fault that was asked for never struck: it proves nothing.
@@ -72,7 +73,7 @@ var errNoStrike = errors.New("the fault never struck")
 
 // struck returns errNoStrike if a fault was asked for and did nothing.
 func (c *common) struck(doc record.Document) error {
-	if c.inject == "" {
+	if c.Inject == "" {
 		return nil
 	}
 	var n uint64
@@ -86,7 +87,7 @@ func (c *common) struck(doc record.Document) error {
 		return nil
 	}
 	return fmt.Errorf("--inject %s: %w: no message of this run was one that it befalls: use another number or offset, more iterations, or buffers and a window in which it can",
-		c.inject, errNoStrike)
+		c.Inject, errNoStrike)
 }
 
 // plan makes the flags a plan, and refuses what cannot be carried out, as far as that is known before anything is started.
@@ -143,10 +144,10 @@ func takingPart(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
 
 func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
 	cfg := worker.Config{
-		Run: rand.Text(), Devices: t.ranks, Arms: p.Arms, Region: p.Region, Timeout: c.timeout,
+		Run: rand.Text(), Devices: t.ranks, Arms: p.Arms, Region: p.Region, Timeout: c.Timeout,
 		Launcher: c.launcherArgs(), Inject: c.deviceFault(), Stderr: a.stderr,
 	}
-	if c.pin == "auto" {
+	if c.Pin == "auto" {
 		if cfg.Placements, err = worker.Place(nodes(t.ranks)); err != nil {
 			return record.Document{}, err
 		}
@@ -156,8 +157,8 @@ func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, r
 		return record.Document{}, err
 	}
 	defer func() { err = errors.Join(err, team.Close()) }()
-	if path := team.Paths[0][0].Path; c.requirePath != "" && path != c.requirePath {
-		return record.Document{}, usagef("--require-path %s: the path here is %s", c.requirePath, path)
+	if path := team.Paths[0][0].Path; c.RequirePath != "" && path != c.RequirePath {
+		return record.Document{}, usagef("--require-path %s: the path here is %s", c.RequirePath, path)
 	}
 	progress, done := a.progress(c, len(p.Cells))
 	defer done()
@@ -185,13 +186,13 @@ func nodes(infos []gpu.Info) []int {
 
 // progress shows a bar on stderr when that is a terminal.
 func (a *app) progress(c *common, cells int) (show func(int, int, sweep.Cell), done func()) {
-	if c.quiet || !terminal(a.stderr) {
+	if c.Quiet || !terminal(a.stderr) {
 		return nil, func() {}
 	}
 	bar := progressbar.NewOptions(cells, progressbar.OptionSetWriter(a.stderr), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30))
 	show = func(i, _ int, cell sweep.Cell) {
-		bar.Describe(fmt.Sprintf("%s %s", cell.Op, sweep.FormatSize(cell.Size)))
+		bar.Describe(fmt.Sprintf("%s %s", cell.Op, knob.FormatSize(cell.Size)))
 		_ = bar.Set(i) // a bar that cannot be drawn is no reason to stop
 	}
 	return show, func() { _ = bar.Finish() }
@@ -200,12 +201,12 @@ func (a *app) progress(c *common, cells int) (show func(int, int, sweep.Cell), d
 // complete fills in what only the command knows.
 func (a *app) complete(doc record.Document, c *common, t target, runErr error, planned int) record.Document {
 	doc.Version, doc.Started, doc.Command = versionText(), a.began.UTC().Truncate(time.Millisecond), os.Args
-	doc.Preset = c.preset
+	doc.Preset = c.Preset
 	if t.driver.Kind() != "host" || len(t.notes) > 0 {
 		doc.Warnings = append(doc.Warnings, t.notes...)
 	}
-	if c.inject != "" {
-		doc.Warnings = append(doc.Warnings, "a fault was injected on purpose: --inject "+c.inject)
+	if c.Inject != "" {
+		doc.Warnings = append(doc.Warnings, "a fault was injected on purpose: --inject "+c.Inject)
 	}
 	if doc.Env.OS == "" { // no worker came so far as to say where it runs
 		doc.Env = sweep.Host()

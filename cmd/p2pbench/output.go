@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,8 +75,6 @@ type output struct {
 // encoder writes a document.
 type encoder func(io.Writer) error
 
-const outHelp = "write the complete result, samples included, to this JSON `file`; -: to stdout, in place of the view"
-
 // toStdout is the value of --out that writes the complete result to stdout, in place of the view.
 const toStdout = "-"
 
@@ -113,14 +110,6 @@ func openOutput(path string, stdout *standardOutput, unended encoder) (*output, 
 		return nil, usagef("--out %s: cannot write there: %w", path, cause(err))
 	}
 	return o, nil
-}
-
-// checkOut refuses a view beside a complete result on stdout, of which it would be no part.
-func checkOut(fs *pflag.FlagSet) error {
-	if fs.Lookup("out").Value.String() == toStdout && fs.Changed("format") {
-		return usagef("--out %s: stdout gets the complete result, which is JSON: leave --format out", toStdout)
-	}
-	return nil
 }
 
 // linked follows the symbolic links of the path's last element, which a rename would replace.

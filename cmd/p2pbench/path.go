@@ -64,6 +64,7 @@ func (p pathCommand) command(a *app) *cobra.Command {
 		},
 	}
 	f.register(c.Flags())
+	helpful(c, f.shared().all()...)
 	return c
 }
 
@@ -81,10 +82,11 @@ func (p pathCommand) plan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printPlan(a.stdout, plan, f.shared().format)
+			return printPlan(a.stdout, plan, f.shared().Format)
 		},
 	}
 	f.register(c.Flags())
+	helpful(c, f.shared().all()...)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
@@ -36,7 +37,7 @@ func printPlan(w io.Writer, p sweep.Plan, format string) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		return e.Encode(p)
-	case "table":
+	case "table", "":
 	default:
 		return usagef("--format %s: a plan is printed as table or json", format)
 	}
@@ -52,7 +53,7 @@ func printPlan(w io.Writer, p sweep.Plan, format string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "op\tsize\twindow\twarm-up\titerations\trounds\tcheck\t")
 	for _, c := range p.Cells {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t\n", c.Op, sweep.FormatSize(c.Size), c.Window, c.Warmup, iterations(c), c.Rounds, c.Check)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t\n", c.Op, knob.FormatSize(c.Size), c.Window, c.Warmup, iterations(c), c.Rounds, c.Check)
 	}
 	return t.Flush()
 }

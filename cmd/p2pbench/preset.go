@@ -19,17 +19,18 @@ var presetFree = []string{
 	"require-vs", "format", "wide", "out", "quiet",
 }
 
-// applyPreset sets the flags as the preset has them. A flag that the user gave must agree with it.
+// applyPreset gives the settings that every path has their defaults, and sets the flags as the preset has them. A flag that the user gave must agree with it.
 func (c *common) applyPreset() error {
-	if c.preset == "" {
+	c.fill()
+	if c.Preset == "" {
 		return nil
 	}
-	p, ok := claim.PresetNamed(c.preset)
+	p, ok := claim.PresetNamed(c.Preset)
 	switch {
 	case !ok:
-		return usagef("--preset %s: no such preset: use one of %s", c.preset, strings.Join(claim.PresetNames(c.traits.path), ", "))
+		return usagef("--preset %s: no such preset: use one of %s", c.Preset, strings.Join(claim.PresetNames(c.traits.path), ", "))
 	case p.Path != c.traits.path:
-		return usagef("--preset %s: that is a run of p2pbench %s: use one of %s", c.preset, p.Path,
+		return usagef("--preset %s: that is a run of p2pbench %s: use one of %s", c.Preset, p.Path,
 			strings.Join(claim.PresetNames(c.traits.path), ", "))
 	}
 	d, _, _, err := c.devices()
@@ -50,7 +51,7 @@ func (c *common) applyPreset() error {
 
 // presetArms are those that the preset measures beside its own: the same run with other flags of the path.
 func (c *common) presetArms(s *sweep.Spec) error {
-	p, _ := claim.PresetNamed(c.preset)
+	p, _ := claim.PresetNamed(c.Preset)
 	for _, beside := range p.Beside {
 		f, ok := pathNamed(p.Path)
 		if !ok {
@@ -72,6 +73,9 @@ func (c *common) presetArms(s *sweep.Spec) error {
 			return usageError{err}
 		}
 		arm, err := f.arm()
+		if err == nil {
+			err = f.shared().checkSettings(s.Ops)
+		}
 		if err != nil {
 			return err
 		}

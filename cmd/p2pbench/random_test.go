@@ -63,16 +63,16 @@ var byPath = map[string]flagValues{
 	},
 	"rdma": {
 		"--conns": {"1", "2", "3", "7"}, "--groups": {"0", "1", "2", "4"}, "--depth": {"1", "2", "8"}, "--qps": {"1", "2", "4"},
-		"--fan": {"none", "out", "in"}, "--mr": {"auto", "reg", "dmabuf"}, "--cts": {"fifo", "pre-granted"},
-		"--route": {"imm", "fifo"}, "--notify": {"write-imm", "write+imm", "memory"}, "--signal-every": {"1", "4", "256"},
-		"--train": {"1", "5", "256"}, "--rounds": {"1", "2", "16"}, "--inline": {"0", "8", "64"},
+		"--fan": {"pair", "out", "in"}, "--mr": {"auto", "reg", "dmabuf"}, "--cts": {"fifo", "pre-granted"},
+		"--route": {"imm", "fifo"}, "--completion": {"write-imm", "write+imm", "memory"}, "--signal-every": {"1", "4", "256"},
+		"--burst": {"1", "5", "256"}, "--windows": {"1", "2", "16"}, "--inline": {"0", "8", "64"},
 		"--close-order": {"lifo", "fifo", "random"},
 	},
 	"sendrecv": {
 		"--variant": {"auto", "ws", "stable", "put", "ll", "ll128", "ce"}, "--ctas": {"1", "2", "3", "65", "200"},
 		"--sender-warps": {"1", "2", "4", "16"}, "--receiver-warps": {"1", "2", "4"}, "--stride": {"auto", "4K", "256K"},
-		"--stages": {"1", "2", "64"}, "--lines": {"0", "4K", "1M"}, "--ring": {""}, "--copy": {"ldst", "bulk"},
-		"--launch": {"stream", "graph", "persistent"}, "--train": {"1", "7", "64"}, "--overlap": {"on", "off"},
+		"--stages": {"1", "2", "64"}, "--ll-max": {"0", "4K", "1M"}, "--ring": {""}, "--copy": {"ldst", "bulk"},
+		"--launch": {"stream", "graph", "persistent"}, "--burst": {"1", "7", "64"}, "--overlap": {"on", "off"},
 		"--timing": {"device", "host"}, "--handle": {"auto", "memfd", "legacy"},
 	},
 }

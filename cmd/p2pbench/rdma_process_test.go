@@ -50,7 +50,7 @@ func TestRDMAGroups(t *testing.T) {
 			if groups == 0 {
 				own = "2"
 			}
-			d := rightOverFake(t, "--groups", fmt.Sprint(groups), "--qps", own, "--window", "2", "--rounds", "2", "-n", "10",
+			d := rightOverFake(t, "--groups", fmt.Sprint(groups), "--qps", own, "--window", "2", "--windows", "2", "-n", "10",
 				"--sizes", "1,100K", "--op", "latency,stream,bidir,pingpong")
 			if len(d.Cells) != 8 {
 				t.Fatalf("%d cells", len(d.Cells))
@@ -63,7 +63,7 @@ func TestRDMAGroups(t *testing.T) {
 				if sharing := groups > 0 && groups < 16; shares != sharing {
 					t.Errorf("%s: set-up of those that share is known: %v, want %v", c.Op, shares, sharing)
 				}
-				if c.Knobs["groups"] != fmt.Sprint(groups) || c.Knobs["soft"] != "true" || c.Knobs["inflight"] != "2" {
+				if c.Knobs["groups"] != fmt.Sprint(groups) || c.Knobs["soft"] != "true" || c.Knobs["window"] != "2" {
 					t.Errorf("knobs %v", c.Knobs)
 				}
 			}
@@ -98,12 +98,12 @@ func checkTraffic(t *testing.T, d record.Document) {
 // Messages find their way by every setting, and what was set is what the result says.
 func TestRDMAKnobs(t *testing.T) {
 	for _, flags := range []string{
-		"--cts pre-granted", "--route fifo", "--notify write+imm", "--notify memory", "--train 16", "--signal-every 8", "--inline 0", "--inline 16",
+		"--cts pre-granted", "--route fifo", "--completion write+imm", "--completion memory", "--burst 16", "--signal-every 8", "--inline 0", "--inline 16",
 		"--close-order fifo", "--close-order random", "--gid-index 0", "--mr reg", "--qps 4", "--conns 3",
 	} {
 		t.Run(flags, func(t *testing.T) {
 			args := strings.Fields(flags)
-			d := rightOverFake(t, append(args, "--op", "latency,stream", "--sizes", "8,5000", "-n", "10", "--rounds", "2")...)
+			d := rightOverFake(t, append(args, "--op", "latency,stream", "--sizes", "8,5000", "-n", "10", "--windows", "2")...)
 			got, want := d.Cells[0].Knobs[strings.TrimPrefix(args[0], "--")], args[1]
 			if args[0] == "--gid-index" {
 				got, want = fmt.Sprint(strings.HasSuffix(d.Cells[0].Knobs["gid"], "index 0)")), "true"
@@ -119,11 +119,11 @@ func TestRDMAKnobs(t *testing.T) {
 // every one of them is checked.
 func TestRDMAInMemory(t *testing.T) {
 	for _, train := range []string{"1", "7"} {
-		d := rightOverFake(t, "--notify", "memory", "--train", train, "--groups", "4", "--sizes", "1,5000", "-n", "20",
-			"--rounds", "2", "--op", "latency,stream,bidir,pingpong")
+		d := rightOverFake(t, "--completion", "memory", "--burst", train, "--groups", "4", "--sizes", "1,5000", "-n", "20",
+			"--windows", "2", "--op", "latency,stream,bidir,pingpong")
 		for _, c := range d.Cells {
 			k := c.Knobs
-			if c.Path != "memory" || k["cts"] != "pre-granted" || k["route"] != "none" || k["train"] != train || c.Counters["grants"] != 0 {
+			if c.Path != "memory" || k["cts"] != "pre-granted" || k["route"] != "none" || k["burst"] != train || c.Counters["grants"] != 0 {
 				t.Errorf("%s: path %s, %v, %v", c.Op, c.Path, k, c.Counters)
 			}
 			if c.N != 20 {
@@ -137,7 +137,7 @@ func TestRDMAInMemory(t *testing.T) {
 func TestRDMAFan(t *testing.T) {
 	for how, senders := range map[string][]int{"out": {0, 0}, "in": {1, 2}} {
 		t.Run(how, func(t *testing.T) {
-			d := rightOverFake(t, "--fan", how, "--groups", "2", "--conns", "4", "--sizes", "8,64K", "-n", "10", "--rounds", "2")
+			d := rightOverFake(t, "--fan", how, "--groups", "2", "--conns", "4", "--sizes", "8,64K", "-n", "10", "--windows", "2")
 			if len(d.Cells) != 4 || len(d.Env.Ranks) != 3 {
 				t.Fatalf("%d cells of %d ranks", len(d.Cells), len(d.Env.Ranks))
 			}
@@ -159,7 +159,7 @@ func TestRDMAFan(t *testing.T) {
 
 // The table says what carried the messages and how the connections fared.
 func TestRDMATable(t *testing.T) {
-	c, code := overFake(t, verbstest.Env(verbstest.Build(t)), "--groups", "4", "--sizes", "8,64K", "-n", "10", "--rounds", "2", "--vs", "memcpy")
+	c, code := overFake(t, verbstest.Env(verbstest.Build(t)), "--groups", "4", "--sizes", "8,64K", "-n", "10", "--windows", "2", "--vs", "memcpy")
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, c.stderr.String())
 	}
@@ -198,7 +198,7 @@ func TestRDMAFaults(t *testing.T) {
 		"fake0/removed-after=9": {exitLost, `fake0: device removed or failed$`},
 	} {
 		t.Run(fault, func(t *testing.T) {
-			c, code := overFake(t, verbstest.Env(verbstest.Build(t), fault), "--sizes", "8,4K", "-n", "100", "--rounds", "2")
+			c, code := overFake(t, verbstest.Env(verbstest.Build(t), fault), "--sizes", "8,4K", "-n", "100", "--windows", "2")
 			text, err := complaint(c.stderr.String())
 			if code != want.code || err != nil || !regexp.MustCompile(want.text).MatchString(text) {
 				t.Errorf("exit code %d, %q (%v), want %d and %q", code, text, err, want.code, want.text)
@@ -214,7 +214,7 @@ func TestRDMASmallDevice(t *testing.T) {
 		"few-wr=100":  "send queue of 100 entries instead of 512, which is the most that the device allows",
 	} {
 		t.Run(fault, func(t *testing.T) {
-			c, code := overFake(t, verbstest.Env(verbstest.Build(t), fault), "--sizes", "8,4K", "-n", "20", "--rounds", "2", "--format", "json")
+			c, code := overFake(t, verbstest.Env(verbstest.Build(t), fault), "--sizes", "8,4K", "-n", "20", "--windows", "2", "--format", "json")
 			if code != exitOK {
 				t.Fatalf("exit code %d: %s", code, c.stderr.String())
 			}

@@ -58,50 +58,34 @@ func (all drivers) open(i gpu.Info, inject string) (gpu.Device, error) {
 	return fault.Wrap(dev, flip), nil
 }
 
-func newTransport(name string, options json.RawMessage) (transport.Transport, error) {
-	switch name {
-	case "ipc":
-		var o ipc.Options
-		if err := unmarshal(options, &o); err != nil {
-			return nil, err
-		}
-		return ipc.New(o)
-	case "memcpy":
-		var o memcpy.Options
-		if err := unmarshal(options, &o); err != nil {
-			return nil, err
-		}
-		return memcpy.New(o), nil
-	case "nccl":
-		var o nccl.Options
-		if err := unmarshal(options, &o); err != nil {
-			return nil, err
-		}
-		return nccl.New(o)
-	case "rdma":
-		var o rdma.Options
-		if err := unmarshal(options, &o); err != nil {
-			return nil, err
-		}
-		return rdma.New(o)
-	case "sendrecv":
-		var o sendrecv.Options
-		if err := unmarshal(options, &o); err != nil {
-			return nil, err
-		}
-		return sendrecv.New(o)
-	}
-	return nil, fmt.Errorf("no transport %q", name)
+// transports make every transport from its options, by name.
+var transports = map[string]func(options json.RawMessage) (transport.Transport, error){
+	"ipc":      maker(ipc.New),
+	"memcpy":   maker(memcpy.New),
+	"nccl":     maker(nccl.New),
+	"rdma":     maker(rdma.New),
+	"sendrecv": maker(sendrecv.New),
 }
 
-func unmarshal(options json.RawMessage, into any) error {
-	if len(options) == 0 {
-		return nil
+// maker reads the options of a transport that they make.
+func maker[Options any](from func(Options) (transport.Transport, error)) func(json.RawMessage) (transport.Transport, error) {
+	return func(options json.RawMessage) (transport.Transport, error) {
+		var o Options
+		if len(options) > 0 {
+			if err := json.Unmarshal(options, &o); err != nil {
+				return nil, fmt.Errorf("transport options: %w", err)
+			}
+		}
+		return from(o)
 	}
-	if err := json.Unmarshal(options, into); err != nil {
-		return fmt.Errorf("transport options: %w", err)
+}
+
+func newTransport(name string, options json.RawMessage) (transport.Transport, error) {
+	maker, ok := transports[name]
+	if !ok {
+		return nil, fmt.Errorf("no transport %q", name)
 	}
-	return nil
+	return maker(options)
 }
 
 // newArm names a transport with its options.

@@ -6,19 +6,18 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/p2pbench/p2pbench/internal/claim"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
 func (a *app) renderCommand() *cobra.Command {
-	var format string
-	var wide bool
+	var view viewSettings
 	c := &cobra.Command{
 		Use: "render FILE", Short: "Show a saved result again, in any format",
 		Long: "Render a result that a run, or `p2pbench claims run`, wrote with --out. FILE - reads standard input.\n" +
@@ -31,19 +30,19 @@ func (a *app) renderCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			if !slices.Contains(report.Formats, format) {
-				return usagef("--format %s: use one of %s", format, strings.Join(report.Formats, ", "))
+			if err := knob.Check(nil, &view); err != nil {
+				return usageError{err}
 			}
-			return render(a.stdout, args[0], format, wide)
+			knob.Fill(nil, &view)
+			return render(a.stdout, args[0], view)
 		},
 	}
-	c.Flags().StringVar(&format, "format", "table", strings.Join(report.Formats, ", "))
-	c.Flags().BoolVar(&wide, "wide", false, "all columns of the table")
+	addFlags(c, &view)
 	return c
 }
 
 // render shows the result in the file, of a run or of claims.
-func render(w io.Writer, path, format string, wide bool) error {
+func render(w io.Writer, path string, view viewSettings) error {
 	data, err := readFile(path)
 	if err != nil {
 		return usagef("render: %s: %w", path, err)
@@ -53,16 +52,16 @@ func render(w io.Writer, path, format string, wide bool) error {
 		if err != nil {
 			return usagef("render: %s: %w", path, err)
 		}
-		return report.Render(w, doc, format, report.Options{Wide: wide, Tables: claim.Tables})
+		return report.Render(w, doc, view.Format, report.Options{Wide: view.Wide, Tables: claim.Tables})
 	}
 	doc, err := claim.Read(bytes.NewReader(data))
 	if err != nil {
 		return usagef("render: %s: %w", path, err)
 	}
-	if !slices.Contains(claim.Formats, format) {
-		return usagef("render: %s: holds claims: --format %s: use one of %s", path, format, strings.Join(claim.Formats, ", "))
+	if err := knob.Check(nil, &claimsView{view.Format}); err != nil {
+		return usagef("render: %s: holds claims: %w", path, err)
 	}
-	return claim.Render(w, doc, format)
+	return claim.Render(w, doc, view.Format)
 }
 
 // readFile reads the file, or standard input for "-". Its error leaves out the name.

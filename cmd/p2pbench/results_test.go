@@ -80,7 +80,7 @@ func TestKeptResults(t *testing.T) {
 			views := map[string]string{}
 			for _, format := range formats {
 				var view bytes.Buffer
-				if err := render(&view, file, format, false); err != nil || view.Len() == 0 {
+				if err := render(&view, file, viewSettings{Format: format}); err != nil || view.Len() == 0 {
 					t.Errorf("%s as %s: %d bytes, %v", file, format, view.Len(), err)
 				}
 				views[format] = view.String()
@@ -92,7 +92,7 @@ func TestKeptResults(t *testing.T) {
 			if err := os.WriteFile(small, []byte(views["json"]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := render(view, small, "table", false); err != nil || view.String() == views["table"] {
+			if err := render(view, small, viewSettings{Format: "table"}); err != nil || view.String() == views["table"] {
 				t.Errorf("%s: has samples that its table does not need (%v): scripts/keep-results takes them out", file, err)
 			}
 		}
@@ -269,10 +269,10 @@ func TestKeepResults(t *testing.T) {
 		}
 		for _, format := range claim.Formats {
 			var before, after bytes.Buffer
-			if err := render(&before, file, format, true); err != nil {
+			if err := render(&before, file, viewSettings{Format: format}); err != nil {
 				t.Fatal(err)
 			}
-			if err := render(&after, name, format, true); err != nil || before.String() != after.String() {
+			if err := render(&after, name, viewSettings{Format: format}); err != nil || before.String() != after.String() {
 				t.Errorf("%s as %s: not the same once kept (%v)", file, format, err)
 			}
 		}

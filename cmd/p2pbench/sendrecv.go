@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -11,6 +11,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/memcpy"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
@@ -18,26 +19,20 @@ import (
 // measures, and one way what it leaves out; the pull request has both.
 var sendrecvTraits = traits{
 	path: "sendrecv", sweep: sweepRange{lo: 32, hi: 1 << 30, factor: 2, onHost: 16 << 20}, ops: "stream,bidir",
-	graph: "record windows of `N` messages, fewer when they are large, and start each as one CUDA graph",
 	rings: true, free: []string{"handle"},
 }
 
 // sendrecvFlags are the flags of sendrecv.
 type sendrecvFlags struct {
 	common
-	variant       string
-	ctas          int
-	senderWarps   int
-	receiverWarps int
-	stride        string
-	stages        int
-	lines         string
-	copy          string
-	overlap       string
-	launch        string
-	train         int
-	timing        string
-	handle        string
+	windowSetting
+	o     sendrecv.Options
+	graph sendrecvGraph
+}
+
+// sendrecvGraph is what is recorded.
+type sendrecvGraph struct {
+	Graph *int `knob:"cudagraph,G" range:"0..4096" arg:"N" group:"how" help:"record windows of N messages, fewer when they are large, and start each as one CUDA graph; 0: none"`
 }
 
 func (f *sendrecvFlags) shared() *common { return &f.common }
@@ -45,21 +40,8 @@ func (f *sendrecvFlags) shared() *common { return &f.common }
 func (f *sendrecvFlags) register(fs *pflag.FlagSet) {
 	f.registerCommon(fs, sendrecvTraits)
 	f.shape = f.shapeSpec
-	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, "", gpu.HandleKind(f.handle)) }
-	fs.StringVar(&f.variant, "variant", "auto", "auto, ws, stable, put, ll, ll128 or ce (see above); auto: the fastest of put, ll, ll128 and ce by size")
-	fs.IntVar(&f.ctas, "ctas", 0, "thread blocks that send, and as many that receive (stable: others); also asked of --vs nccl (default: the fastest by size)")
-	fs.IntVar(&f.senderWarps, "sender-warps", 0, "`warps` of a block that send: ws, stable, ll, ll128 1, 2, 4, 8; put up to 16 (default: by size)")
-	fs.IntVar(&f.receiverWarps, "receiver-warps", 0, "`warps` of a block that receive: as many (put: 1)")
-	fs.StringVar(&f.stride, "stride", "auto", "ws, stable: `bytes` of a step, such as 256K; auto: grows with the message")
-	fs.IntVar(&f.stages, "stages", 0, "ws, stable: `steps` under way in a block at most (default 2)")
-	fs.StringVar(&f.lines, "lines", sweep.FormatSize(sendrecv.DefaultLines), "ws: messages up to this `size` go in lines; 0: never (the pull request's protocol)")
-	fs.BoolVar(&f.ring, "ring", false, "each rank sends to the next one and receives from the one before: with --ranks, bidir only")
-	fs.StringVar(&f.copy, "copy", "", "ws, put: how a kernel copies: ldst (loads and stores) or bulk (bulk copies, from sm_90 on) (default: the faster by size)")
-	fs.StringVar(&f.launch, "launch", "stream", "stream (kernel by kernel), graph (each window recorded as one) or persistent (one kernel stays and serves all)")
-	fs.IntVar(&f.train, "train", 0, fmt.Sprintf("persistent pingpong: `round trips` that follow each other before the ranks meet again; 1: each begins from rest (default %d)", sendrecv.DefaultTrain))
-	fs.StringVar(&f.overlap, "overlap", "on", "on: the launch of a kernel may overlap the end of the one before; off")
-	fs.StringVar(&f.timing, "timing", "device", "device (its clock, from where all ranks are let go) or host; baselines are timed alike")
-	fs.StringVar(&f.handle, "handle", "auto", "memory handle: cuda legacy, vmm-fd or fabric; host memfd")
+	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, "", f.o.Handle) }
+	f.addSettings(&f.windowSetting, &f.graph, &f.o)
 }
 
 // arm reads the path's own flags.
@@ -67,69 +49,52 @@ func (f *sendrecvFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
 	}
-	for _, err := range []error{f.checkGraph(), f.atLeastOne("sender-warps", "receiver-warps", "stages", "train")} {
-		if err != nil {
-			return worker.Arm{}, err
-		}
+	if err := f.checkGraph(); err != nil {
+		return worker.Arm{}, err
 	}
-	o := sendrecv.Options{
-		Variant: f.variant, CTAs: f.ctas, SenderWarps: f.senderWarps, ReceiverWarps: f.receiverWarps, Stages: f.stages,
-		Ring: f.ring, Copy: f.copy, Launch: f.launch, Train: f.train, Overlap: f.overlap, Timing: f.timing, Handle: gpu.HandleKind(f.handle),
-	}
-	if f.stride != "auto" {
-		stride, err := sweep.ParseSize(f.stride)
-		if err != nil || stride == 0 {
-			return worker.Arm{}, usagef("--stride %s: want auto or a size such as 256K", f.stride)
-		}
-		o.Stride = stride
-	}
-	if f.flags.Changed("lines") { // left alone it is the variant's own
-		lines, err := sweep.ParseSize(f.lines)
-		if err != nil {
-			return worker.Arm{}, usagef("--lines %s: want a size such as 64K, or 0 for none", f.lines)
-		}
-		o.Lines = &lines
-	}
-	if _, err := sendrecv.New(o); err != nil {
+	if _, err := sendrecv.New(f.o); err != nil {
 		return worker.Arm{}, usageError{err}
 	}
-	f.beside = beside{timing: f.timing, ring: f.ring, ctas: f.ctas, perMessage: true}
-	if f.variant == "stable" {
+	f.ring = f.o.Ring
+	f.beside = beside{timing: cmp.Or(f.o.Timing, memcpy.TimingDevice), ring: f.ring, ctas: f.o.CTAs, perMessage: true}
+	if f.o.Variant == "stable" {
 		f.beside.ctas *= 2 // half of its blocks send
 	}
-	return newArm("sendrecv", o), nil
+	return newArm("sendrecv", f.o), nil
 }
 
 // checkGraph makes -G N the windows of N that it stands for.
 func (f *sendrecvFlags) checkGraph() error {
-	switch {
-	case f.graph == 0 && !f.flags.Changed("cudagraph"):
+	if f.graph.Graph == nil {
 		return nil
-	case f.graph < 0 || f.graph > sweep.MaxWindow:
-		return usagef("--cudagraph %d: want 1 to %d messages in a graph, or 0 for none", f.graph, sweep.MaxWindow)
-	case f.graph == 0 && f.launch == "graph":
-		return usagef("--cudagraph 0 --launch graph: leave one of them out")
-	case f.graph == 0:
-		return nil
-	case f.flags.Changed("launch") && f.launch != "graph":
-		return usagef("--cudagraph %d: it starts windows as graphs: leave out --launch %s", f.graph, f.launch)
-	case f.flags.Changed("window") && f.window != f.graph:
-		return usagef("--window %d: --cudagraph %d records windows of %d: leave one of them out", f.window, f.graph, f.graph)
 	}
-	f.launch = "graph"
+	switch n := *f.graph.Graph; {
+	case n == 0 && f.o.Launch == "graph":
+		return usagef("--cudagraph 0 --launch graph: leave one of them out")
+	case n == 0:
+		return nil
+	case f.o.Launch != "" && f.o.Launch != "graph":
+		return usagef("--cudagraph %d: it starts windows as graphs: leave out --launch %s", n, f.o.Launch)
+	case f.Window != 0 && f.Window != n:
+		return usagef("--window %d: --cudagraph %d records windows of %d: leave one of them out", f.Window, n, n)
+	}
+	f.o.Launch = "graph"
 	return nil
 }
 
 // shapeSpec sets windows, graphs and a ring's operation.
 func (f *sendrecvFlags) shapeSpec(s *sweep.Spec) error {
-	s.Usual = f.graph
+	s.Window = f.Window
+	if f.graph.Graph != nil {
+		s.Usual = *f.graph.Graph
+	}
 	// Baselines go by it, too. libc's memcpy has nothing to record.
-	s.Graph = f.launch == "graph" && (s.Devices[0].Kind != host.Kind || f.timing == "device")
+	s.Graph = f.o.Launch == "graph" && (s.Devices[0].Kind != host.Kind || f.o.Timing != "host")
 	if !f.ring {
 		return nil
 	}
 	i := slices.IndexFunc(s.Ops, func(op transport.Op) bool { return op != transport.OpBidir })
-	if i >= 0 && f.flags.Changed("op") {
+	if i >= 0 && len(f.Ops) > 0 {
 		return usagef("--op %s: in a ring every rank sends and receives: leave --op out, or use bidir", s.Ops[i])
 	}
 	s.Ops = []transport.Op{transport.OpBidir}
@@ -140,7 +105,7 @@ const sendrecvHelp = `Measure kernels that send to each other: a kernel of one r
 whose kernel receives, and no host stands between them. One process per GPU; without a GPU two
 processes in CPU memory run the same protocols.
 
-ws      through a staging area of the receiver's, in steps, and small messages in lines as ll's (--lines); in each
+ws      through a staging area of the receiver's, in steps, and small messages as ll does (--ll-max); in each
         block some warps send while others receive
 stable  in steps always; half of the blocks send and half receive
 put     into the receiver's buffer itself; nothing is staged

@@ -22,7 +22,7 @@ const anpHardware = "Published on AMD Pollara NICs with a collective on top; her
 
 // anpArm is `p2pbench rdma` with 16 connections and flags. Two windows of each connection are a sample.
 func anpArm(label string, flags ...string) Arm {
-	return Arm{Label: label, Args: append([]string{"rdma", "--conns", "16", "--rounds", "2"}, flags...)}
+	return Arm{Label: label, Args: append([]string{"rdma", "--conns", "16", "--windows", "2"}, flags...)}
 }
 
 // anpShared is as many groups of 16 connections, each with one queue pair that is so many times as deep.

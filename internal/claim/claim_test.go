@@ -226,7 +226,7 @@ func TestCommand(t *testing.T) {
 // claim does not.
 func TestTorchcommsProtocol(t *testing.T) {
 	staged := func(args []string) bool {
-		i := slices.Index(args, "--lines")
+		i := slices.Index(args, "--ll-max")
 		return i >= 0 && args[i+1] == "0"
 	}
 	arms := 0
@@ -244,7 +244,7 @@ func TestTorchcommsProtocol(t *testing.T) {
 		}
 	}
 	for _, p := range Presets() {
-		if slices.Contains(p.Flags, Flag{"variant", "ws"}) != slices.Contains(p.Flags, Flag{"lines", "0"}) {
+		if slices.Contains(p.Flags, Flag{"variant", "ws"}) != slices.Contains(p.Flags, Flag{"ll-max", "0"}) {
 			t.Errorf("%s: %v", p.Name, p.Flags)
 		}
 	}
@@ -353,9 +353,9 @@ func TestANPArms(t *testing.T) {
 	}
 	test := find("anp-20/sharing-keeps-bandwidth").Tests[0]
 	for got, want := range map[string]string{
-		strings.Join(test.A.Args, " "):                                        "rdma --conns 16 --rounds 2 --groups 4 --qps 1 --depth 2",
-		strings.Join(test.B.Args, " "):                                        "rdma --conns 16 --rounds 2 --groups 0 --qps 4",
-		strings.Join(find("anp-20/imm-routing-vs-fifo").Tests[0].B.Args, " "): "rdma --conns 16 --rounds 2 --groups 0 --qps 1 --route fifo",
+		strings.Join(test.A.Args, " "):                                        "rdma --conns 16 --windows 2 --groups 4 --qps 1 --depth 2",
+		strings.Join(test.B.Args, " "):                                        "rdma --conns 16 --windows 2 --groups 0 --qps 4",
+		strings.Join(find("anp-20/imm-routing-vs-fifo").Tests[0].B.Args, " "): "rdma --conns 16 --windows 2 --groups 0 --qps 1 --route fifo",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

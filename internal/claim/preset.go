@@ -102,8 +102,8 @@ func anpPresets() []Preset {
 			{"op", "stream"},
 			{"warmup", "5"},
 		},
-		OnGPU:  []Flag{{"sizes", "8,4K,64K,1M"}, {"rounds", "2"}, {"iters", "100"}},
-		OnHost: []Flag{{"sizes", "8,4K,64K"}, {"rounds", "1"}, {"iters", "20"}},
+		OnGPU:  []Flag{{"sizes", "8,4K,64K,1M"}, {"windows", "2"}, {"iters", "100"}},
+		OnHost: []Flag{{"sizes", "8,4K,64K"}, {"windows", "1"}, {"iters", "20"}},
 		Beside: beside,
 	}}
 }
@@ -116,7 +116,7 @@ func torchcommsPresets() []Preset {
 			Flags: []Flag{
 				{"variant", "ws"},
 				{"ctas", ctas},
-				{"lines", "0"},
+				{"ll-max", "0"},
 				{"copy", "ldst"},
 				{"op", op},
 				{"cudagraph", "1"},

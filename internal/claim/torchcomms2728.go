@@ -25,7 +25,7 @@ func sendrecvArm(label string, flags ...string) Arm {
 }
 
 // theirWS is the kernel by the pull request's own protocol: small messages are staged, too.
-var theirWS = []string{"--variant", "ws", "--ctas", "4", "--lines", "0"}
+var theirWS = []string{"--variant", "ws", "--ctas", "4", "--ll-max", "0"}
 
 // oneCall is one message in each direction as a graph, by 4 thread blocks in all, of stable's half of which send and half
 // receive. They copy by loads and stores, as the pull request's do.

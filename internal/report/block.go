@@ -127,22 +127,22 @@ func (b block) launch() string {
 		return "graph of " + window(c)
 	case "persistent":
 		if !b.varies(started) {
-			return "persistent kernel, " + b.trains(windows)
+			return "persistent kernel, " + b.bursts(windows)
 		}
 	}
 	return windows
 }
 
-// trains is how round trips of a persistent kernel follow each other, or what else there is to say of windows.
-func (b block) trains(windows string) string {
-	train := b.cells[0].Knobs["train"]
+// bursts is how round trips of a persistent kernel follow each other, or what else there is to say of windows.
+func (b block) bursts(windows string) string {
+	burst := b.cells[0].Knobs["burst"]
 	switch {
-	case b.op() != "pingpong" || train == "" || b.varies(func(c record.Cell) string { return c.Knobs["train"] }):
+	case b.op() != "pingpong" || burst == "" || b.varies(func(c record.Cell) string { return c.Knobs["burst"] }):
 		return windows
-	case train == "1":
-		return "each round trip from rest"
+	case burst == "1":
+		return "one round trip per barrier"
 	}
-	return "in trains of up to " + train
+	return "in bursts of up to " + burst
 }
 
 // started is how a window is started: "graph", "persistent" or otherwise.

@@ -370,12 +370,12 @@ func TestSubject(t *testing.T) {
 		{"resident", record.Env{}, []record.Cell{
 			with(cell, "launch", "persistent", nil),
 		}, "stream: ipc, cuda, persistent kernel, window 8"},
-		{"trains", record.Env{}, []record.Cell{
-			with(cell, "launch", "persistent", func(c *record.Cell) { c.Op, c.Window, c.Knobs["train"] = "pingpong", 1, "64" }),
-		}, "pingpong: ipc, cuda, persistent kernel, in trains of up to 64"},
-		{"no trains", record.Env{}, []record.Cell{
-			with(cell, "launch", "persistent", func(c *record.Cell) { c.Op, c.Window, c.Knobs["train"] = "pingpong", 1, "1" }),
-		}, "pingpong: ipc, cuda, persistent kernel, each round trip from rest"},
+		{"bursts", record.Env{}, []record.Cell{
+			with(cell, "launch", "persistent", func(c *record.Cell) { c.Op, c.Window, c.Knobs["burst"] = "pingpong", 1, "64" }),
+		}, "pingpong: ipc, cuda, persistent kernel, in bursts of up to 64"},
+		{"no bursts", record.Env{}, []record.Cell{
+			with(cell, "launch", "persistent", func(c *record.Cell) { c.Op, c.Window, c.Knobs["burst"] = "pingpong", 1, "1" }),
+		}, "pingpong: ipc, cuda, persistent kernel, one round trip per barrier"},
 		{"window by row", record.Env{}, []record.Cell{cell, wider}, "stream: ipc, cuda, window by row"},
 	}
 	for _, tt := range tests {

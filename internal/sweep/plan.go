@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/report/record"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 	"github.com/p2pbench/p2pbench/internal/transport"
@@ -250,7 +251,7 @@ func (p Plan) Fits(free func(gpu.Info) (uint64, error)) error {
 		}
 		if need[d.UUID] > have {
 			return fmt.Errorf("rank %d: %s would need %s for sizes up to %s, and has %s: use smaller sizes or a smaller --window",
-				r, d.Name, gib(need[d.UUID]), FormatSize(p.largest()), gib(have))
+				r, d.Name, gib(need[d.UUID]), knob.FormatSize(p.largest()), gib(have))
 		}
 	}
 	return nil

@@ -5,8 +5,8 @@ import "github.com/p2pbench/p2pbench/internal/report/record"
 // RDMAKnobs are those of a run over two NICs.
 func RDMAKnobs() map[string]string {
 	return map[string]string{
-		"check": "full", "seed": "1", "groups": "4", "depth": "2", "qps": "1", "conns": "16", "inflight": "8", "fan": "pair",
-		"nics": "mlx5_0,mlx5_1", "gid": "10.88.0.1 (RoCE v2, index 3)", "mtu": "4096", "cts": "fifo", "route": "imm", "notify": "write-imm",
+		"check": "full", "seed": "1", "groups": "4", "depth": "2", "qps": "1", "conns": "16", "window": "8", "fan": "pair",
+		"nics": "mlx5_0,mlx5_1", "gid": "10.88.0.1 (RoCE v2, index 3)", "mtu": "4096", "cts": "fifo", "route": "imm", "completion": "write-imm",
 		"signal-every": "1", "inline": "64", "close-order": "lifo", "mr": "dmabuf", "soft": "false",
 	}
 }

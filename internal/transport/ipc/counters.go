@@ -62,7 +62,7 @@ func (s *side) counters() map[string]uint64 {
 	if s.o.Path == "direct" {
 		out["published"] = uint64(n.published)
 	}
-	if !s.o.plain() {
+	if !s.o.Buffers.plain() {
 		out["moved_buffers"] = uint64(n.moved)
 	}
 	if s.o.Path == "get" {

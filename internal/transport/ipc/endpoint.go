@@ -10,12 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"strconv"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/link"
 )
@@ -42,7 +41,7 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 			return nil, fmt.Errorf("ipc: open: %w", err)
 		}
 	}
-	if ep.side, err = openSide(ep.o, env.Rank, env.Device, env.Region, env.Wait.WithWake(ep.o.wake())); err == nil {
+	if ep.side, err = openSide(ep.o, env.Rank, env.Device, env.Region, env.Wait.WithWake(ep.o.wait())); err == nil {
 		ep.link, err = link.Open(env.Run, env.Rank)
 	}
 	if err != nil {
@@ -140,12 +139,12 @@ func (ep *endpoint) Close() error {
 func (s *side) describe() transport.Path {
 	p := transport.Path{
 		Path: s.o.Path, Engine: s.engine.Name(), Completion: "receiver", ThroughHost: s.o.Path == "relay",
-		Knobs:    map[string]string{"path": s.o.Path, "engine": s.engine.Name(), "completion": s.o.Completion, "wake": s.o.Wake},
-		Counters: counters,
+		Knobs: knob.Settings(&s.o), Counters: counters,
 	}
-	if s.o.wake().Mode == abi.WakeSpin && s.ctx.Yields() {
+	if s.o.wait().Mode == abi.WakeSpin && s.ctx.Yields() {
 		p.Knobs["wake"] = "yield"
 	}
+	p.Knobs["engine"] = p.Engine
 	if s.chosen != "" {
 		p.Knobs["chosen"] = s.chosen
 	}
@@ -153,7 +152,6 @@ func (s *side) describe() transport.Path {
 		p.Knobs["completion"] = "ring-ack"
 		p.Warnings = append(p.Warnings, fmt.Sprintf("rank %d: the peer never confirmed the done_seq channel: completion by ring messages instead", s.rank))
 	}
-	maps.Copy(p.Knobs, s.o.knobs())
 	if s.o.Path == "relay" || s.o.SameProcess {
 		return p
 	}
@@ -165,32 +163,6 @@ func (s *side) describe() transport.Path {
 	p.ExportUS = micros(s.end.first_export_ns)
 	p.OpenUS = micros(s.end.first_open_ns)
 	return p
-}
-
-// knobs are the settings in force that only some paths have.
-func (o Options) knobs() map[string]string {
-	out := map[string]string{}
-	switch o.Path {
-	case "direct", "handshake":
-		out["open"], out["export-cache"] = o.Open, o.ExportCache
-	case "get":
-		out["cache"], out["cache-size"] = o.Cache, strconv.Itoa(o.cacheSize())
-	case "relay":
-		out["relay"] = o.Relay.Mode
-	}
-	if o.Path == "direct" {
-		out["publish"] = o.Publish
-	}
-	if o.SameProcess {
-		out = map[string]string{"same-process": "true"}
-	}
-	if o.Relay.Mode == "pooled" {
-		out["relay-chunk"], out["relay-depth"] = strconv.FormatUint(o.Relay.Chunk, 10), strconv.Itoa(o.Relay.Depth)
-	}
-	if !o.plain() {
-		out["buffers"] = o.Buffers
-	}
-	return out
 }
 
 // micros is nil where there was nothing to time.

@@ -60,8 +60,8 @@ func TestHWCounters(t *testing.T) {
 func TestHWLegacyRealloc(t *testing.T) {
 	a, b := gpus(t)
 	for _, path := range []string{"direct", "handshake", "get"} {
-		for _, buffers := range []string{"realloc-same", "realloc-overlap"} {
-			t.Run(path+" "+buffers, func(t *testing.T) {
+		for _, buffers := range []ipc.Buffers{"realloc-same", "realloc-overlap"} {
+			t.Run(path+" "+string(buffers), func(t *testing.T) {
 				o := ipc.Options{Path: path, Buffers: buffers, Handle: gpu.HandleLegacy}
 				t.Log(measure(t, subject(t, a, b, o), everyOp(4)...))
 			})

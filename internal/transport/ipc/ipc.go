@@ -40,7 +40,7 @@ type ipc struct{ o Options }
 func New(o Options) (transport.Transport, error) {
 	settled, err := o.settle()
 	if err != nil {
-		return nil, fmt.Errorf("ipc: %w", err)
+		return nil, err
 	}
 	return &ipc{o: settled}, nil
 }

@@ -13,6 +13,7 @@
 #include "transport/loop/loop.h"
 
 enum { IPC_DIRECT = 0, IPC_HANDSHAKE = 1, IPC_RELAY_POOLED = 2, IPC_RELAY_FRESH = 3, IPC_GET = 4, IPC_PATHS = 5 };
+/* Settings: in the order of the values that Options in options.go names. */
 enum { IPC_DONE_SEQ = 0, IPC_RING_ACK = 1 };
 enum { IPC_EXPORT_ALLOCATION = 0, IPC_EXPORT_POINTER = 1, IPC_EXPORT_OFF = 2 };
 enum { IPC_OPEN_EAGER = 0, IPC_OPEN_LAZY = 1, IPC_OPEN_PER_CALL = 2 };

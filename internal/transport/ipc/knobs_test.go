@@ -184,14 +184,14 @@ func TestGetBouncesAtFirstSight(t *testing.T) {
 func TestPatterns(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
 	for _, path := range []string{"direct", "handshake", "get"} {
-		for _, buffers := range []string{"rotate:3", "slices:3", "realloc-same", "realloc-overlap"} {
-			t.Run(path+" "+buffers, func(t *testing.T) {
+		for _, buffers := range []ipc.Buffers{"rotate:3", "slices:3", "realloc-same", "realloc-overlap"} {
+			t.Run(path+" "+string(buffers), func(t *testing.T) {
 				measure(t, subject(t, infos[0], infos[0], ipc.Options{Path: path, Buffers: buffers, Completion: "ring-ack"}), everyOp(4)...)
 			})
 		}
 	}
-	for _, wake := range []string{"yield", "sleep:50us", "adaptive"} {
-		t.Run(wake, func(t *testing.T) {
+	for _, wake := range []ipc.Wake{"yield", "sleep:50us", "adaptive"} {
+		t.Run(string(wake), func(t *testing.T) {
 			measure(t, subject(t, infos[0], infos[0], ipc.Options{Path: "handshake", Wake: wake}), everyOp(4)...)
 		})
 	}
@@ -225,7 +225,7 @@ func TestStutter(t *testing.T) {
 		{Path: "relay", Relay: ipc.Relay{Mode: "fresh"}},
 	} {
 		o.Fault = ipc.FaultStutter
-		t.Run(o.Path+" "+o.Cache+o.ExportCache+o.Buffers, func(t *testing.T) {
+		t.Run(o.Path+" "+o.Cache+o.ExportCache+string(o.Buffers), func(t *testing.T) {
 			measure(t, subject(t, infos[0], infos[0], o), everyOp(200)...)
 		})
 	}
@@ -392,38 +392,41 @@ func TestOptions(t *testing.T) {
 		{ipc.Options{Relay: ipc.Relay{Mode: "fresh"}}, ""},
 		{ipc.Options{Engine: "ce", Streams: 2}, ""},
 		{ipc.Options{Wake: "sleep:1ms"}, ""},
-		{ipc.Options{Completion: "telepathy"}, "--completion telepathy: use one of done-seq, ring-ack"},
-		{ipc.Options{Path: "relay", Open: "lazy"}, "--path relay has no --open: it belongs to direct and handshake"},
-		{ipc.Options{Path: "direct", Cache: "off"}, "--path direct has no --cache: it belongs to get"},
-		{ipc.Options{Path: "direct", CacheSize: intPtr(4)}, "--path direct has no --cache-size"},
-		{ipc.Options{Path: "get", Publish: "always"}, "--path get has no --publish"},
+		{ipc.Options{Completion: "telepathy"}, "--completion telepathy: use done-seq or ring-ack"},
+		{ipc.Options{Path: "relay", Open: "lazy"}, "--open lazy: it belongs to --path direct or handshake, and would do nothing with relay"},
+		{ipc.Options{Path: "direct", Cache: "off"}, "--cache off: it belongs to --path get, and would do nothing with direct"},
+		{ipc.Options{Path: "direct", CacheSize: intPtr(4)}, "--cache-size 4: it belongs to --path get"},
+		{ipc.Options{Path: "get", Publish: "always"}, "--publish always: it belongs to --path direct"},
 		{ipc.Options{Path: "handshake", Open: "eager"}, "--open eager: the handshake learns"},
-		{ipc.Options{CacheSize: intPtr(-1)}, "--cache-size -1: want 0 (off) to 1024"},
+		{ipc.Options{CacheSize: intPtr(-1)}, "--cache-size -1: want 0 to 1024"},
 		{ipc.Options{CacheSize: intPtr(1025)}, "--cache-size 1025: want"},
 		{ipc.Options{Buffers: "rotate:0"}, "--buffers rotate:0: use same, rotate:K"},
 		{ipc.Options{Buffers: "rotate"}, "--buffers rotate: use"},
 		{ipc.Options{Buffers: "same:2"}, "--buffers same:2: use"},
-		{ipc.Options{Path: "relay", Buffers: "rotate:2"}, "--buffers rotate:2: the relay shares no device memory"},
+		{ipc.Options{Path: "relay", Buffers: "rotate:2"}, "--buffers rotate:2: it does nothing with --path relay"},
 		{ipc.Options{Wake: "sleep"}, "--wake sleep: use spin"},
 		{ipc.Options{Wake: "sleep:0s"}, "--wake sleep:0s: use spin"},
 		{ipc.Options{Wake: "sleep:1h"}, "up to 100ms"},
 		{ipc.Options{Streams: 9}, "--streams 9: want 1 to 8"},
-		{ipc.Options{Engine: "sm", Streams: 2}, "--streams 2: only the copy engine is split, not sm"},
+		{ipc.Options{Engine: "sm", Streams: 2}, "--streams 2: it belongs to --engine auto or ce, and would do nothing with sm"},
 		{ipc.Options{Path: "relay", Engine: "sm:4"}, "not sm:4's work: use --engine ce"},
-		{ipc.Options{Relay: ipc.Relay{Mode: "fresh", Depth: 2}}, "belong to pooled"},
-		{ipc.Options{Relay: ipc.Relay{Chunk: 1000}}, "--relay-chunk 1000: want a multiple of 4096"},
+		{ipc.Options{Relay: ipc.Relay{Mode: "fresh", Depth: 2}}, "--relay-depth 2: it belongs to --relay pooled, and would do nothing with fresh"},
+		{ipc.Options{Relay: ipc.Relay{Chunk: 1000}}, "--relay-chunk 1000: want 4K or more"},
+		{ipc.Options{Relay: ipc.Relay{Chunk: 5000}}, "--relay-chunk 5000: want a multiple of 4K"},
 		{ipc.Options{Relay: ipc.Relay{Depth: 17}}, "--relay-depth 17: want 1 to 16"},
 		{ipc.Options{Relay: ipc.Relay{Chunk: 128 << 20}}, "a pool of 512 MiB, want at most 256 MiB"},
-		{ipc.Options{Path: "relay", Handle: gpu.HandleMemFD}, "--handle memfd: the relay shares no device memory"},
-		{ipc.Options{Cache: "off", CacheSize: intPtr(4)}, "--cache off keeps nothing: leave out --cache-size"},
+		{ipc.Options{Path: "relay", Handle: gpu.HandleMemFD}, "--handle memfd: it does nothing with --path relay"},
+		{ipc.Options{Cache: "off", CacheSize: intPtr(4)}, "--cache-size 4: it does nothing with --cache off"},
 		{ipc.Options{Path: "direct", Fault: ipc.FaultNoValidation}, "--inject no-validation: needs --path get"},
 		{ipc.Options{Path: "get", Fault: ipc.FaultEvictInFlight}, "--inject evict-in-flight: needs --path get --buffers"},
 		{ipc.Options{Path: "relay", Fault: ipc.FaultNoSegment}, "--inject no-segment: needs --relay fresh"},
 		{ipc.Options{Path: "get", Fault: ipc.FaultDieBeforeDone}, "--inject die-before-done: needs"},
 		{ipc.Options{Completion: "ring-ack", Fault: ipc.FaultMute}, "--inject mute: needs --completion done-seq"},
-		{ipc.Options{Path: "relay", SameProcess: true}, "--same-process belongs to direct"},
-		{ipc.Options{SameProcess: true, Open: "lazy"}, "--same-process hands the pointer over"},
-		{ipc.Options{Handle: "paper"}, "--handle paper: use one of"},
+		{ipc.Options{Path: "relay", SameProcess: true}, "--same-process: it belongs to --path direct"},
+		{ipc.Options{SameProcess: true, Open: "lazy"}, "--open lazy: it does nothing with --same-process"},
+		{ipc.Options{Cache: "dual", CacheSize: intPtr(0)}, "--cache-size 0: a cache at each end that keeps nothing"},
+		{ipc.Options{Engine: "ce:2", Streams: 2}, "--streams 2: --engine ce:2 says how many"},
+		{ipc.Options{Handle: "paper"}, "--handle paper: use auto, legacy"},
 		{ipc.Options{Fault: "gremlin"}, "--inject gremlin: use one of"},
 	} {
 		_, err := ipc.New(c.o)
@@ -437,10 +440,10 @@ func TestOptions(t *testing.T) {
 func TestKnobsOfPaths(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
 	for path, want := range map[string][]string{
-		"direct":    {"completion", "engine", "export-cache", "handle", "handle_why", "open", "path", "publish", "wake"},
-		"handshake": {"completion", "engine", "export-cache", "handle", "handle_why", "open", "path", "wake"},
+		"direct":    {"buffers", "completion", "engine", "export-cache", "handle", "handle_why", "open", "path", "publish", "wake"},
+		"handshake": {"buffers", "completion", "engine", "export-cache", "handle", "handle_why", "open", "path", "wake"},
 		"relay":     {"completion", "engine", "path", "relay", "relay-chunk", "relay-depth", "wake"},
-		"get":       {"cache", "cache-size", "completion", "engine", "handle", "handle_why", "path", "wake"},
+		"get":       {"buffers", "cache", "cache-size", "completion", "engine", "handle", "handle_why", "path", "wake"},
 	} {
 		s := subject(t, infos[0], infos[0], ipc.Options{Path: path})
 		team, err := s.Launch(t, 4096, 20*time.Second)

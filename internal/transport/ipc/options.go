@@ -1,6 +1,7 @@
 package ipc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,49 +11,37 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 )
 
-// Options are the path's knobs. The zero value of each means its default; a knob that the path does not have must be
-// left at it.
+// Options are the path's settings, as package knob reads them; Check and Fill of that package hold what the tags say.
 type Options struct {
-	Path        string         `json:"path,omitempty"`         // one of Paths; "": auto
-	Engine      string         `json:"engine,omitempty"`       // "auto", or a name the device knows
-	Handle      gpu.HandleKind `json:"handle,omitempty"`       // "auto", or a kind the device knows
-	Completion  string         `json:"completion,omitempty"`   // one of Completions; "": done-seq
-	ExportCache string         `json:"export_cache,omitempty"` // direct, handshake: one of ExportCaches; "": allocation
-	Open        string         `json:"open,omitempty"`         // direct, handshake: one of Opens; "": eager, lazy
-	Publish     string         `json:"publish,omitempty"`      // direct: one of Publishes; "": dedupe
-	Cache       string         `json:"cache,omitempty"`        // get: one of Caches; "": sender
-	CacheSize   *int           `json:"cache_size,omitempty"`   // get: handles kept; nil: DefaultCacheSize
-	Buffers     string         `json:"buffers,omitempty"`      // one of the patterns of ParseBuffers; "": same
-	Wake        string         `json:"wake,omitempty"`         // a value of ParseWake; "": spin
-	Streams     int            `json:"streams,omitempty"`      // streams that a copy is split over; 0: one
+	Path        string         `json:"path,omitempty" knob:"path" values:"auto direct handshake relay get" group:"path" help:"see below; auto: direct where the devices reach each other's memory, else relay"`
+	Engine      string         `json:"engine,omitempty" knob:"engine" default:"auto" arg:"name" group:"path" help:"how bytes move: cuda ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size"`
+	Handle      gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" of:"path!=relay same-process!=true" arg:"kind" group:"path" help:"memory handle: cuda legacy, vmm-fd or fabric; host memfd"`
+	Completion  string         `json:"completion,omitempty" knob:"completion" values:"done-seq ring-ack" group:"path" help:"how ranks learn of a completion: a sequence number in shared memory, or a ring message"`
+	Wake        Wake           `json:"wake,omitempty" knob:"wake" default:"spin" arg:"how" group:"path" help:"how a rank waits for another: spin, yield, adaptive, sleep:50us, sleep:1ms, ..."`
+	Streams     int            `json:"streams,omitempty" knob:"streams" range:"1..8" of:"engine=auto,ce" arg:"N" group:"path" help:"split each copy over up to N streams of the copy engine, 1 MiB or more each (default 1)"`
+	Buffers     Buffers        `json:"buffers,omitempty" knob:"buffers" default:"same" of:"path!=relay same-process!=true" arg:"pattern" group:"path" help:"buffers that messages use in turn: same, rotate:K, slices:M, realloc-same, realloc-overlap"`
+	ExportCache string         `json:"export_cache,omitempty" knob:"export-cache" values:"allocation pointer off" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: exported handles are kept by allocation, by pointer, or not at all"`
+	Open        string         `json:"open,omitempty" knob:"open" values:"eager lazy per-call" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: when handles are mapped; eager is direct's only, and handshake's default is lazy"`
+	Publish     string         `json:"publish,omitempty" knob:"publish" values:"dedupe always" of:"path=direct same-process!=true" group:"path" help:"direct: a buffer is published when it changed, or for every iteration"`
+	SameProcess bool           `json:"same_process,omitempty" knob:"same-process" of:"path=direct" group:"path" help:"direct: both ranks are threads of one process and share the pointer"`
+	Cache       string         `json:"cache,omitempty" knob:"cache" values:"sender off dual" of:"path=get" group:"path" help:"get: handle cache of the sender, none, or one at each end"`
+	CacheSize   *int           `json:"cache_size,omitempty" knob:"cache-size" default:"16" range:"0..1024" of:"path=get cache!=off" arg:"handles" group:"path" help:"get: handles that the cache keeps; 0 is off"`
 	Relay       Relay          `json:"relay,omitzero"`
-	SameProcess bool           `json:"same_process,omitempty"` // direct: both ranks are threads of one process
 	// Fault makes a rank misbehave on purpose: one of Faults. For tests.
 	Fault string `json:"fault,omitempty"`
 	// Start is where sequence numbers and ring indexes begin, so that tests reach their wrap.
 	Start uint64 `json:"start,omitempty"`
 }
 
-// Relay are the knobs of the path through CPU memory.
+// Relay are the settings of the path through CPU memory.
 type Relay struct {
-	Mode  string `json:"mode,omitempty"`  // one of Relays; "": pooled
-	Chunk uint64 `json:"chunk,omitempty"` // pooled: most bytes that move at a time, a multiple of 4096; 0: DefaultRelayChunk
-	Depth int    `json:"depth,omitempty"` // pooled: chunks in flight; 0: DefaultRelayDepth
+	Mode  string    `json:"mode,omitempty" knob:"relay" values:"pooled fresh" of:"path=relay" group:"path" help:"relay: pooled (pinned, pipelined) or fresh (a new pageable segment for each message)"`
+	Chunk knob.Size `json:"chunk,omitempty" knob:"relay-chunk" default:"2M" range:"4K.." of:"path=relay relay=pooled" group:"path" help:"relay pooled: most bytes that move at a time, a multiple of 4K"`
+	Depth int       `json:"depth,omitempty" knob:"relay-depth" default:"4" range:"1..16" of:"path=relay relay=pooled" arg:"chunks" group:"path" help:"relay pooled: chunks in flight"`
 }
-
-// The values of the knobs. The first of each is its default.
-var (
-	Paths        = []string{"auto", "direct", "handshake", "relay", "get"}
-	Handles      = []gpu.HandleKind{gpu.HandleAuto, gpu.HandleLegacy, gpu.HandleVMM, gpu.HandleFabric, gpu.HandleMemFD}
-	Completions  = []string{"done-seq", "ring-ack"}
-	ExportCaches = []string{"allocation", "pointer", "off"}
-	Opens        = []string{"eager", "lazy", "per-call"}
-	Publishes    = []string{"dedupe", "always"}
-	Caches       = []string{"sender", "off", "dual"}
-	Relays       = []string{"pooled", "fresh"}
-)
 
 // Faults are the ways in which a rank misbehaves on purpose.
 var Faults = []string{
@@ -71,146 +60,116 @@ const (
 	FaultStutter       = "stutter"         // every seventh descriptor finds the socket full at first
 )
 
-// Defaults and limits.
+// Limits.
 const (
-	DefaultCacheSize  = 16
-	MaxCacheSize      = 1024
-	DefaultRelayChunk = 2 << 20
-	DefaultRelayDepth = 4
-	maxRelayDepth     = 16
-	maxPool           = 256 << 20 // bytes of a direction's chunks
-	maxBuffers        = 2048
-	maxStreams        = 8
+	maxPool    = 256 << 20 // bytes of a direction's chunks
+	maxBuffers = 2048
 )
 
-// Buffers is which of its exported buffers a rank uses for message n.
-type Buffers struct {
-	Allocations int    // message n lies in allocation n % Allocations …
-	Slices      int    // … or in slice n % Slices of the only one
-	Realloc     string // "", "same" or "overlap": before each iteration the allocation is freed and made anew
+// Buffers is the pattern by which messages use a rank's exported buffers in turn: same, rotate:K, slices:M, realloc-same
+// or realloc-overlap.
+type Buffers string
+
+// Check refuses what is no pattern.
+func (b Buffers) Check() error {
+	_, err := b.pattern()
+	return err
 }
 
 // Regions is how many times the largest batch's bytes the pattern needs.
 func (b Buffers) Regions() int {
-	if b.Realloc == "overlap" {
+	p, _ := b.pattern() // was checked
+	if p.realloc == "overlap" {
 		return 2
 	}
-	return max(b.Allocations, b.Slices)
+	return max(p.allocations, p.slices)
 }
 
-// ParseBuffers reads same, rotate:K, slices:M, realloc-same or realloc-overlap.
-func ParseBuffers(s string) (Buffers, error) {
-	kind, count, counted := strings.Cut(s, ":")
-	b := Buffers{Allocations: 1, Slices: 1}
+// plain reports whether all messages use one buffer that stays.
+func (b Buffers) plain() bool { return b == "" || b == "same" }
+
+// pattern says which buffer message n uses.
+type pattern struct {
+	allocations int    // it lies in allocation n % allocations …
+	slices      int    // … or in slice n % slices of the only one
+	realloc     string // "", "same" or "overlap": before each iteration the allocation is freed and made anew
+}
+
+func (b Buffers) pattern() (pattern, error) {
+	kind, count, counted := strings.Cut(string(b), ":")
+	p := pattern{allocations: 1, slices: 1}
 	n, err := strconv.Atoi(count)
 	switch {
-	case !counted && (s == "" || s == "same"):
-	case !counted && s == "realloc-same":
-		b.Realloc = "same"
-	case !counted && s == "realloc-overlap":
-		b.Realloc = "overlap"
-	case kind == "rotate" && err == nil && n >= 1 && n <= maxBuffers:
-		b.Allocations = n
-	case kind == "slices" && err == nil && n >= 1 && n <= maxBuffers:
-		b.Slices = n
+	case b.plain():
+	case b == "realloc-same":
+		p.realloc = "same"
+	case b == "realloc-overlap":
+		p.realloc = "overlap"
+	case counted && kind == "rotate" && err == nil && n >= 1 && n <= maxBuffers:
+		p.allocations = n
+	case counted && kind == "slices" && err == nil && n >= 1 && n <= maxBuffers:
+		p.slices = n
 	default:
-		return Buffers{}, fmt.Errorf("--buffers %s: use same, rotate:K, slices:M (1 to %d), realloc-same or realloc-overlap", s, maxBuffers)
+		return p, fmt.Errorf("use same, rotate:K, slices:M (1 to %d), realloc-same or realloc-overlap", maxBuffers)
 	}
-	return b, nil
+	return p, nil
 }
 
-// ParseWake reads spin, yield, sleep:DURATION or adaptive.
-func ParseWake(s string) (abi.Wake, error) {
+// Wake is how a rank waits for another: spin, yield, adaptive or sleep:DURATION.
+type Wake string
+
+// Check refuses what is no way to wait.
+func (w Wake) Check() error {
+	_, err := w.abi()
+	return err
+}
+
+func (w Wake) abi() (abi.Wake, error) {
 	const adaptiveNap = 50 * time.Microsecond
-	mode, nap, timed := strings.Cut(s, ":")
+	mode, nap, timed := strings.Cut(string(w), ":")
 	d, err := time.ParseDuration(nap)
 	switch {
-	case !timed && (s == "" || s == "spin"):
+	case w == "" || w == "spin":
 		return abi.Wake{Mode: abi.WakeSpin}, nil
-	case !timed && s == "yield":
+	case w == "yield":
 		return abi.Wake{Mode: abi.WakeYield}, nil
-	case !timed && s == "adaptive":
+	case w == "adaptive":
 		return abi.Wake{Mode: abi.WakeAdaptive, Nap: adaptiveNap}, nil
-	case mode == "sleep" && err == nil && d > 0 && d <= 100*time.Millisecond:
+	case timed && mode == "sleep" && err == nil && d > 0 && d <= 100*time.Millisecond:
 		return abi.Wake{Mode: abi.WakeSleep, Nap: d}, nil
 	}
-	return abi.Wake{}, fmt.Errorf("--wake %s: use spin, yield, adaptive or sleep:D with D up to 100ms, such as sleep:50us", s)
+	return abi.Wake{}, errors.New("use spin, yield, adaptive or sleep:D with D up to 100ms, such as sleep:50us")
 }
-
-// knob is one of the options that are words.
-type knob struct {
-	name  string
-	value *string
-	known []string
-	paths []string // that have it; nil: all
-}
-
-func (o *Options) knobsOf() []knob {
-	return []knob{
-		{"path", &o.Path, Paths, nil},
-		{"completion", &o.Completion, Completions, nil},
-		{"export-cache", &o.ExportCache, ExportCaches, []string{"direct", "handshake"}},
-		{"open", &o.Open, Opens, []string{"direct", "handshake"}},
-		{"publish", &o.Publish, Publishes, []string{"direct"}},
-		{"cache", &o.Cache, Caches, []string{"get"}},
-		{"relay", &o.Relay.Mode, Relays, []string{"relay"}},
-		{"inject", &o.Fault, append([]string{""}, Faults...), nil},
-	}
-}
-
-func (k knob) on(path string) bool { return k.paths == nil || slices.Contains(k.paths, path) }
 
 // settle fills in the defaults of the path and refuses what cannot be.
 func (o Options) settle() (Options, error) {
-	o.Path = o.settlePath()
-	for _, k := range o.knobsOf() {
-		switch {
-		case *k.value == "":
-		case !slices.Contains(k.known, *k.value):
-			return o, fmt.Errorf("--%s %s: use one of %s", k.name, *k.value, strings.Join(k.known, ", "))
-		case !k.on(o.Path):
-			return o, fmt.Errorf("--path %s has no --%s: it belongs to %s", o.Path, k.name, strings.Join(k.paths, " and "))
-		}
-	}
-	if o.Handle != "" && !slices.Contains(Handles, o.Handle) {
-		return o, fmt.Errorf("--handle %s: use one of %v", o.Handle, Handles)
+	o.Path = o.PathName()
+	if o.Fault != "" && !slices.Contains(Faults, o.Fault) {
+		return o, fmt.Errorf("--inject %s: use one of %s", o.Fault, strings.Join(Faults, ", "))
 	}
 	if err := o.check(); err != nil {
 		return o, err
 	}
-	o.defaults()
+	if o.Path != "auto" { // else resolve has the last word
+		o.fill()
+	}
 	return o, nil
 }
 
-// defaults gives every knob that the path has its default.
-func (o *Options) defaults() {
+// fill gives every setting that the path has its default.
+func (o *Options) fill() {
 	if o.Path == "handshake" && o.Open == "" {
 		o.Open = "lazy" // there is nothing to open before a message asks
 	}
-	for _, k := range o.knobsOf() {
-		if *k.value == "" && k.on(o.Path) {
-			*k.value = k.known[0]
-		}
+	if o.Path == "relay" && o.Relay.Mode == "" {
+		o.Relay.Mode = "pooled"
 	}
-	if o.Handle == "" {
-		o.Handle = gpu.HandleAuto
-	}
-	if o.Wake == "" {
-		o.Wake = "spin"
-	}
-	if o.Relay.Mode != "pooled" {
-		return
-	}
-	if o.Relay.Chunk == 0 {
-		o.Relay.Chunk = DefaultRelayChunk
-	}
-	if o.Relay.Depth == 0 {
-		o.Relay.Depth = DefaultRelayDepth
-	}
+	knob.Fill(nil, o)
 }
 
-// settlePath takes a knob that only one path has for the wish to have that path.
-func (o *Options) settlePath() string {
+// PathName is the path that the options ask for, by name or by a setting that only one path has; "auto" where it is to be
+// chosen.
+func (o Options) PathName() string {
 	switch {
 	case o.Path != "" && o.Path != "auto":
 		return o.Path
@@ -225,53 +184,34 @@ func (o *Options) settlePath() string {
 }
 
 func (o *Options) check() error {
-	if _, err := ParseBuffers(o.Buffers); err != nil {
+	if err := knob.Check(nil, o); err != nil {
 		return err
 	}
-	if _, err := ParseWake(o.Wake); err != nil {
-		return err
-	}
-	patterned := !o.plain()
 	engine, _, _ := strings.Cut(o.Engine, ":")
 	switch {
 	case o.Path == "handshake" && o.Open == "eager":
 		return errors.New("--open eager: the handshake learns of a buffer when a message asks for it: use lazy or per-call")
 	case o.Path == "relay" && slices.Contains([]string{"sm", "bulk", "proxy"}, engine):
 		return fmt.Errorf("--path relay copies between a GPU and CPU memory, which is not %s's work: use --engine ce", o.Engine)
-	case o.Path == "relay" && o.Handle != "" && o.Handle != gpu.HandleAuto:
-		return fmt.Errorf("--handle %s: the relay shares no device memory: leave it out", o.Handle)
-	case o.Path == "relay" && patterned:
-		return fmt.Errorf("--buffers %s: the relay shares no device memory, so there is nothing to show: use direct, handshake or get", o.Buffers)
-	case o.SameProcess && o.Path != "direct":
-		return fmt.Errorf("--path %s between threads of one process: --same-process belongs to direct", o.Path)
-	case o.SameProcess && (o.Handle != "" && o.Handle != gpu.HandleAuto || o.ExportCache+o.Open+o.Publish != "" || patterned):
-		return errors.New("--same-process hands the pointer over: there is no handle, and nothing to export or open")
-	case o.CacheSize != nil && (*o.CacheSize < 0 || *o.CacheSize > MaxCacheSize):
-		return fmt.Errorf("--cache-size %d: want 0 (off) to %d", *o.CacheSize, MaxCacheSize)
-	case o.CacheSize != nil && o.Cache == "off":
-		return errors.New("--cache off keeps nothing: leave out --cache-size")
-	case o.CacheSize != nil && o.Path != "get":
-		return fmt.Errorf("--path %s has no --cache-size: it belongs to get", o.Path)
-	case o.Streams < 0 || o.Streams > maxStreams:
-		return fmt.Errorf("--streams %d: want 1 to %d", o.Streams, maxStreams)
-	case o.Streams > 1 && !slices.Contains([]string{"", "auto", gpu.EngineCE}, o.Engine):
-		return fmt.Errorf("--streams %d: only the copy engine is split, not %s: use --engine ce", o.Streams, o.Engine)
-	case o.Relay.Mode == "fresh" && (o.Relay.Chunk != 0 || o.Relay.Depth != 0):
-		return errors.New("--relay fresh moves a message in one piece: --relay-chunk and --relay-depth belong to pooled")
+	case o.Streams != 0 && strings.HasPrefix(o.Engine, "ce:"):
+		return fmt.Errorf("--streams %d: --engine %s says how many: leave one of them out", o.Streams, o.Engine)
+	case o.Cache == "dual" && o.CacheSize != nil && *o.CacheSize == 0:
+		return errors.New("--cache-size 0: a cache at each end that keeps nothing is none: use --cache off")
 	case o.Relay.Chunk%4096 != 0:
-		return fmt.Errorf("--relay-chunk %d: want a multiple of 4096", o.Relay.Chunk)
-	case o.Relay.Depth < 0 || o.Relay.Depth > maxRelayDepth:
-		return fmt.Errorf("--relay-depth %d: want 1 to %d", o.Relay.Depth, maxRelayDepth)
-	case max(o.Relay.Chunk, 1)*uint64(max(o.Relay.Depth, DefaultRelayDepth)) > maxPool:
-		return fmt.Errorf("--relay-chunk × --relay-depth: a pool of %d MiB, want at most %d MiB",
-			o.Relay.Chunk*uint64(max(o.Relay.Depth, DefaultRelayDepth))>>20, maxPool>>20)
+		return fmt.Errorf("--relay-chunk %s: want a multiple of 4K", o.Relay.Chunk)
+	}
+	pooled := *o
+	pooled.Path = "relay"
+	pooled.fill()
+	if pool := uint64(pooled.Relay.Chunk) * uint64(pooled.Relay.Depth); pool > maxPool {
+		return fmt.Errorf("--relay-chunk × --relay-depth: a pool of %d MiB, want at most %d MiB", pool>>20, maxPool>>20)
 	}
 	return o.checkFault()
 }
 
 // checkFault refuses a fault that could not strike: a run that it leaves alone would prove nothing.
 func (o *Options) checkFault() error {
-	patterned := !o.plain()
+	patterned := !o.Buffers.plain()
 	for _, f := range []struct {
 		fault string
 		ok    bool
@@ -310,40 +250,39 @@ func (o Options) resolve(reaches bool) (Options, error) {
 	if err := o.check(); err != nil {
 		return o, fmt.Errorf("the devices do not reach each other's memory: %w", err)
 	}
-	o.defaults()
+	o.fill()
 	return o, nil
 }
 
 // Recordable says why a window cannot be started as one unit, a CUDA graph; nil: it can. All that a message needs has to
 // be known beforehand.
 func (o Options) Recordable() error {
-	if o.settlePath() == "auto" {
+	if o.PathName() == "auto" {
 		o.Path = "direct"
 	}
 	o, err := o.settle()
 	if err != nil {
 		return err
 	}
-	if o.Path != "direct" || o.Open != "eager" || o.Publish != "dedupe" || !o.plain() {
+	if o.Path != "direct" || o.Open != "eager" || o.Publish != "dedupe" || !o.Buffers.plain() {
 		return errors.New("a graph is recorded beforehand: it needs --path direct with --open eager, --publish dedupe and --buffers same")
 	}
 	return nil
 }
 
+// cacheSize is how many handles the cache keeps.
 func (o Options) cacheSize() int {
-	switch {
-	case o.Cache == "off":
-		return 0
-	case o.CacheSize == nil:
-		return DefaultCacheSize
+	if o.CacheSize == nil {
+		return 0 // --cache off, or another path
 	}
 	return *o.CacheSize
 }
 
-func (o Options) wake() abi.Wake {
-	w, _ := ParseWake(o.Wake) // was checked
+// handle is the kind of memory to open on the device.
+func (o Options) handle() gpu.HandleKind { return cmp.Or(o.Handle, gpu.HandleAuto) }
+
+// wait is how a rank waits.
+func (o Options) wait() abi.Wake {
+	w, _ := o.Wake.abi() // was checked
 	return w
 }
-
-// plain reports whether all messages use one buffer that stays.
-func (o Options) plain() bool { return o.Buffers == "" || o.Buffers == "same" }

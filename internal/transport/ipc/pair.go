@@ -49,7 +49,7 @@ func (p *pair) open(o Options) (err error) {
 		return fmt.Errorf("the devices do not reach each other's memory: %w", gpu.ErrUnsupported)
 	}
 	for rank, d := range []gpu.Device{p.env.Device, p.other} {
-		ctx := p.env.Wait.OfRank(rank, o.wake())
+		ctx := p.env.Wait.OfRank(rank, o.wait())
 		s, err := openSide(o, rank, d, p.env.Region, ctx)
 		if err != nil {
 			return err

@@ -16,18 +16,13 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/gpu/autotune"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// The C side's numbers of the knobs.
+// The C side's numbers of what has no setting of its own; those of settings are the places of their values.
 var (
-	completions  = map[string]C.uint32_t{"done-seq": C.IPC_DONE_SEQ, "ring-ack": C.IPC_RING_ACK}
-	exportCaches = map[string]C.uint32_t{
-		"allocation": C.IPC_EXPORT_ALLOCATION, "pointer": C.IPC_EXPORT_POINTER, "off": C.IPC_EXPORT_OFF,
-	}
-	opens    = map[string]C.uint32_t{"eager": C.IPC_OPEN_EAGER, "lazy": C.IPC_OPEN_LAZY, "per-call": C.IPC_OPEN_PER_CALL}
-	caches   = map[string]C.uint32_t{"sender": C.IPC_CACHE_SENDER, "off": C.IPC_CACHE_OFF, "dual": C.IPC_CACHE_DUAL}
 	reallocs = map[string]C.uint32_t{"": C.IPC_KEEP, "same": C.IPC_REALLOC_SAME, "overlap": C.IPC_REALLOC_OVERLAP}
 	faults   = map[string]C.uint32_t{
 		"": C.IPC_SOUND, FaultMute: C.IPC_MUTE, FaultNoValidation: C.IPC_NO_VALIDATION,
@@ -39,11 +34,12 @@ var (
 
 // config translates settled options whose path is no longer "auto".
 func (o Options) config(rank int, region uint64) C.struct_ipc_config {
-	b, _ := ParseBuffers(o.Buffers) // was checked
+	word := func(name string) C.uint32_t { return C.uint32_t(knob.Word(&o, name)) }
+	b, _ := o.Buffers.pattern() // was checked
 	c := C.struct_ipc_config{
-		rank: C.uint32_t(rank), completion: completions[o.Completion], export_cache: exportCaches[o.ExportCache],
-		open: opens[o.Open], cache: caches[o.Cache], cache_size: C.uint32_t(o.cacheSize()),
-		allocations: C.uint32_t(b.Allocations), slices: C.uint32_t(b.Slices), realloc: reallocs[b.Realloc],
+		rank: C.uint32_t(rank), completion: word("completion"), export_cache: word("export-cache"),
+		open: word("open"), cache: word("cache"), cache_size: C.uint32_t(o.cacheSize()),
+		allocations: C.uint32_t(b.allocations), slices: C.uint32_t(b.slices), realloc: reallocs[b.realloc],
 		relay_depth: C.uint32_t(o.Relay.Depth), relay_chunk: C.uint64_t(o.Relay.Chunk), fault: faults[o.Fault],
 		region: C.uint64_t(max(region, 1)), start: C.uint64_t(o.Start),
 	}
@@ -95,7 +91,7 @@ func openSide(o Options, rank int, d gpu.Device, region uint64, ctx *abi.Ctx) (_
 	if err := s.openEngines(); err != nil {
 		return nil, err
 	}
-	if s.memory, err = d.Memory(o.Handle); err != nil {
+	if s.memory, err = d.Memory(o.handle()); err != nil {
 		return nil, err
 	}
 	if s.own, err = d.Alloc(region); err != nil {
@@ -179,7 +175,7 @@ const largestTried = 256 << 20
 
 // records reports whether a window can be recorded as one unit: all that a message needs is known beforehand.
 func (s *side) records() bool {
-	return s.o.Path == "direct" && s.o.Open == "eager" && s.o.Publish == "dedupe" && s.o.plain() &&
+	return s.o.Path == "direct" && s.o.Open == "eager" && s.o.Publish == "dedupe" && s.o.Buffers.plain() &&
 		s.engine.Table().Records()
 }
 

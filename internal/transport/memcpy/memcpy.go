@@ -20,58 +20,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// Options are the baseline's knobs.
+// Options are the baseline's settings, as package knob reads them. A queue, which is what the device times, copies in one
+// way only.
 type Options struct {
-	Engine string `json:"engine"` // a name the device knows; "": its default; "" where the device times
-	Timing string `json:"timing"` // one of Timings; "": host
+	Engine string `json:"engine,omitempty" knob:"engine" of:"timing=host"` // a name the device knows; "": its default
+	Timing string `json:"timing,omitempty" knob:"timing" values:"host device"`
 }
 
-// Who times an operation: the host that posts it, or the device that does it.
-const (
-	TimingHost   = "host"
-	TimingDevice = "device"
-)
-
-// Timings are the values of Options.Timing.
-var Timings = []string{TimingHost, TimingDevice}
+// TimingDevice lets the device time what it does, and not the host that posts it.
+const TimingDevice = "device"
 
 type memcpy struct{ o Options }
 
-// New makes the transport. What cannot be is refused by Probe and Open.
-func New(o Options) transport.Transport {
-	if o.Timing == "" {
-		o.Timing = TimingHost
+// New makes the transport.
+func New(o Options) (transport.Transport, error) {
+	if err := knob.Check(nil, &o); err != nil {
+		return nil, fmt.Errorf("memcpy: %w", err)
 	}
-	return &memcpy{o: o}
+	knob.Fill(nil, &o)
+	return &memcpy{o: o}, nil
 }
 
 // Ranks is rank 0 alone.
 func (*memcpy) Ranks(int) []int { return []int{0} }
 
-func (t *memcpy) check() error {
-	if !slices.Contains(Timings, t.o.Timing) {
-		return fmt.Errorf("memcpy: timing %q: use one of %v: %w", t.o.Timing, Timings, abi.ErrInvalid)
-	}
-	if t.o.Timing == TimingDevice && t.o.Engine != "" {
-		return fmt.Errorf("memcpy: engine %s: a queue, which is what the device times, copies in one way only: leave the engine out: %w",
-			t.o.Engine, abi.ErrInvalid)
-	}
-	return nil
-}
-
-func (t *memcpy) Probe(devices []gpu.Info) error {
-	if err := t.check(); err != nil {
-		return err
-	}
+func (*memcpy) Probe(devices []gpu.Info) error {
 	if len(devices) != 2 || devices[0].Kind != devices[1].Kind {
 		return fmt.Errorf("memcpy: it copies between two devices of one kind: %w", gpu.ErrUnsupported)
 	}
@@ -96,9 +78,6 @@ func accepts(b transport.Batch, held bool) error {
 }
 
 func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
 	ep := &endpoint{env: env, timing: t.o.Timing}
 	if env.Rank != 0 {
 		return ep, nil

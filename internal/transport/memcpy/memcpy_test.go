@@ -14,6 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/autotune/autotunetest"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/memcpy"
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 		if err := json.Unmarshal(options, &o); err != nil {
 			return nil, err
 		}
-		return memcpy.New(o), nil
+		return memcpy.New(o)
 	})
 }
 
@@ -55,6 +56,21 @@ type hidden struct{ gpu.Device }
 
 // What cannot be timed is refused by name.
 func TestRefuses(t *testing.T) {
+	for _, c := range []struct {
+		o    memcpy.Options
+		says string
+	}{
+		{memcpy.Options{Timing: "sundial"}, "memcpy: --timing sundial: use host or device"},
+		{memcpy.Options{Timing: memcpy.TimingDevice, Engine: "cpu-nt"}, "memcpy: --engine cpu-nt: it belongs to --timing host"},
+	} {
+		if _, err := memcpy.New(c.o); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.says)
+		}
+	}
+}
+
+// A device without queues cannot time.
+func TestNoQueues(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
 	device, err := host.Driver().Open(infos[0].UUID)
 	if err != nil {
@@ -62,33 +78,16 @@ func TestRefuses(t *testing.T) {
 	}
 	defer closing(t, device)
 	devices := []gpu.Info{infos[0], infos[0]}
-	for _, c := range []struct {
-		o     memcpy.Options
-		on    gpu.Device
-		probe bool // Probe says so too
-		class error
-		says  string
-	}{
-		{memcpy.Options{Timing: "sundial"}, device, true, abi.ErrInvalid, `memcpy: timing "sundial": use one of [host device]`},
-		{
-			memcpy.Options{Timing: memcpy.TimingDevice, Engine: "cpu-nt"},
-			device,
-			true, abi.ErrInvalid, "memcpy: engine cpu-nt: a queue",
-		},
-		{
-			memcpy.Options{Timing: memcpy.TimingDevice},
-			hidden{device},
-			false, gpu.ErrUnsupported, "memcpy: open: timing by the device: a host device has no queues",
-		},
-	} {
-		tr := memcpy.New(c.o)
-		if err := tr.Probe(devices); (err != nil) != c.probe || c.probe && !errors.Is(err, c.class) {
-			t.Errorf("%+v: Probe says %v", c.o, err)
-		}
-		_, err := tr.Open(t.Context(), transport.Env{Devices: devices, Device: c.on, Region: 4096})
-		if !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%+v: Open says %v, want %q", c.o, err, c.says)
-		}
+	tr, err := memcpy.New(memcpy.Options{Timing: memcpy.TimingDevice})
+	if err == nil {
+		err = tr.Probe(devices)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tr.Open(t.Context(), transport.Env{Devices: devices, Device: hidden{device}, Region: 4096})
+	if want := "memcpy: open: timing by the device: a host device has no queues"; !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
 	}
 }
 
@@ -146,7 +145,11 @@ func TestCopyBackFails(t *testing.T) {
 		e.Synchronous()
 		d.engines = append(d.engines, e)
 	}
-	ep, err := memcpy.New(memcpy.Options{}).Open(t.Context(), transport.Env{
+	tr, err := memcpy.New(memcpy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := tr.Open(t.Context(), transport.Env{
 		Devices: []gpu.Info{infos[0], infos[0]}, Device: d, Wait: ctx, CPUs: []int{-1, -1}, Region: 4096,
 	})
 	if err != nil {
@@ -165,7 +168,7 @@ func TestCopyBackFails(t *testing.T) {
 // Who timed stands with the path.
 func TestKnob(t *testing.T) {
 	infos := transporttest.Require(t, host.Driver(), 1)
-	for timing, want := range map[string]string{"": "host", memcpy.TimingHost: "host", memcpy.TimingDevice: "device"} {
+	for timing, want := range map[string]string{"": "host", "host": "host", memcpy.TimingDevice: "device"} {
 		s := subject(t, memcpy.Options{Timing: timing}, []gpu.Info{infos[0], infos[0]}, 0, true)
 		team, err := s.Launch(t, 4096, 20*time.Second)
 		if err != nil {
@@ -189,7 +192,7 @@ func closing(t *testing.T, c io.Closer) {
 func TestHWCUDA(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
 	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
-	for _, timing := range memcpy.Timings {
+	for _, timing := range knob.Words(&memcpy.Options{}, "timing") {
 		t.Run(timing, func(t *testing.T) {
 			transporttest.Run(t, subject(t, memcpy.Options{Timing: timing}, devices, infos[0].Memory*9/10, true))
 		})
@@ -203,7 +206,7 @@ func TestHWTimings(t *testing.T) {
 	devices := []gpu.Info{infos[0], infos[len(infos)-1]}
 	const most = 1 << 20
 	p50 := map[string]func(transport.Batch) int64{}
-	for _, timing := range memcpy.Timings {
+	for _, timing := range knob.Words(&memcpy.Options{}, "timing") {
 		team, err := subject(t, memcpy.Options{Timing: timing}, devices, 0, true).Launch(t, most, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +224,7 @@ func TestHWTimings(t *testing.T) {
 	for _, op := range transport.Ops {
 		for _, size := range []uint64{4 << 10, most} {
 			b := transport.Batch{Op: op, Size: size, Window: 1, Warmup: 20, Iters: 101, Seed: 7, Check: transport.CheckSample}
-			byHost, byDevice := p50[memcpy.TimingHost](b), p50[memcpy.TimingDevice](b)
+			byHost, byDevice := p50["host"](b), p50[memcpy.TimingDevice](b)
 			t.Logf("%s of %d bytes: %d ns by the host, %d ns by the device", op, size, byHost, byDevice)
 			if byDevice <= 0 || 2*byDevice > 3*byHost {
 				t.Errorf("%s of %d bytes: %d ns by the device, %d ns by the host", op, size, byDevice, byHost)

@@ -30,7 +30,11 @@ func twice(t *testing.T, f fault.Fault, first, second transport.Batch) error {
 	defer closing(t, page)
 	wait := abi.NewCtx(page, 0, time.Minute, false)
 	defer wait.Close()
-	ep, err := memcpy.New(memcpy.Options{}).Open(t.Context(), transport.Env{
+	tr, err := memcpy.New(memcpy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := tr.Open(t.Context(), transport.Env{
 		Devices: []gpu.Info{infos[0], infos[0]}, Device: fault.Wrap(device, f), Wait: wait, CPUs: []int{-1, -1},
 		Region: first.Region(), Timeout: time.Minute,
 	})

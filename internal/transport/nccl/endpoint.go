@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"strconv"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/link"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
@@ -289,14 +291,10 @@ func (ep *endpoint) describe() {
 	ep.path.Path, ep.path.Engine, ep.path.Completion = "nccl", "nccl "+ep.version, "receiver"
 	ep.path.Counters = counters
 	ep.path.Knobs = settings()
-	ep.path.Knobs["ctas"] = "auto"
-	if ep.o.CTAs > 0 {
-		ep.path.Knobs["ctas"] = strconv.Itoa(ep.o.CTAs)
+	if ep.o.CTAs == 0 {
+		ep.path.Knobs["ctas"] = "auto"
 	}
-	ep.path.Knobs["timing"] = ep.o.Timing
-	if ep.o.Ring {
-		ep.path.Knobs["ring"] = "true"
-	}
+	maps.Copy(ep.path.Knobs, knob.Settings(&ep.o))
 	ep.path.Knobs["group"] = "window"
 	if ep.o.PerMessage {
 		ep.path.Knobs["group"] = "message"

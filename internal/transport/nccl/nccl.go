@@ -60,28 +60,23 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Options are the baseline's knobs.
+// Options are the baseline's settings, as package knob reads them.
 type Options struct {
-	CTAs     int    `json:"ctas"`     // thread blocks that NCCL may use, and shall; 0: its choice
-	Register bool   `json:"register"` // register the buffers with NCCL, so that it can do without copies of its own
-	Graph    bool   `json:"graph"`    // start every window as one CUDA graph, whatever the batch says
-	Timing   string `json:"timing"`   // one of Timings; "": host
-	Ring     bool   `json:"ring"`     // each rank sends to the next one; there may be more than two
+	CTAs     int    `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..64"` // thread blocks that NCCL may use, and shall; 0: its choice
+	Register bool   `json:"register,omitempty" knob:"register"`                    // register the buffers with NCCL, so that it can do without copies of its own
+	Graph    bool   `json:"graph,omitempty"`                                       // start every window as one CUDA graph, whatever the batch says
+	Timing   string `json:"timing,omitempty" knob:"timing" values:"host device"`
+	Ring     bool   `json:"ring,omitempty" knob:"ring"` // each rank sends to the next one; there may be more than two
 	// PerMessage makes every message of a window a group of its own, so a kernel of its own; otherwise a window is one.
-	PerMessage bool `json:"per_message"`
+	PerMessage bool `json:"per_message,omitempty"`
 }
 
-// Who times an operation: the host that posts it, or the device that does it.
-const (
-	TimingHost   = "host"
-	TimingDevice = "device"
-)
-
-// Timings are the values of Options.Timing.
-var Timings = []string{TimingHost, TimingDevice}
+// TimingDevice lets the device time what it does, and not the host that posts it.
+const TimingDevice = "device"
 
 // MaxCTAs is as many as NCCL can use: it has so many channels, and a thread block serves one.
 const MaxCTAs = 64
@@ -93,15 +88,10 @@ type nccl struct{ o Options }
 
 // New makes the transport. A number of CTAs that NCCL cannot have is an error, and so is an unknown timing.
 func New(o Options) (transport.Transport, error) {
-	if o.Timing == "" {
-		o.Timing = TimingHost
+	if err := knob.Check(nil, &o); err != nil {
+		return nil, fmt.Errorf("nccl: %w", err)
 	}
-	if !slices.Contains(Timings, o.Timing) {
-		return nil, fmt.Errorf("nccl: timing %q: use one of %v", o.Timing, Timings)
-	}
-	if o.CTAs < 0 || o.CTAs > MaxCTAs {
-		return nil, fmt.Errorf("nccl: %d CTAs: use 1 to %d, or 0 for NCCL's choice", o.CTAs, MaxCTAs)
-	}
+	knob.Fill(nil, &o)
 	return &nccl{o: o}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/nccl"
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
@@ -89,7 +90,7 @@ func TestHWLaunches(t *testing.T) {
 // TestHWRing passes windows around a ring of all GPUs.
 func TestHWRing(t *testing.T) {
 	twoGPUs(t)
-	for _, timing := range nccl.Timings {
+	for _, timing := range timings {
 		t.Run(timing, func(t *testing.T) {
 			s := ring(t, nccl.Options{Timing: timing})
 			team, err := s.Launch(t, 8<<20, 30*time.Second)
@@ -120,7 +121,7 @@ func TestHWTimings(t *testing.T) {
 	devices := twoGPUs(t)
 	const size = 64 << 10
 	p50 := map[string]func(transport.Batch) int64{}
-	for _, timing := range nccl.Timings {
+	for _, timing := range timings {
 		arm := transporttest.Arm(t, "nccl", nccl.Options{Timing: timing})
 		team, err := transporttest.Subject{Arm: arm, Devices: devices, Ranks: []int{0, 1}}.Launch(t, size, 30*time.Second)
 		if err != nil {
@@ -139,7 +140,7 @@ func TestHWTimings(t *testing.T) {
 	for _, op := range transport.Ops {
 		for _, graph := range []bool{false, true} {
 			b := transport.Batch{Op: op, Size: size, Window: 1, Warmup: 20, Iters: 101, Seed: 7, Check: transport.CheckSample, Graph: graph}
-			byHost, byDevice := p50[nccl.TimingHost](b), p50[nccl.TimingDevice](b)
+			byHost, byDevice := p50["host"](b), p50[nccl.TimingDevice](b)
 			t.Logf("%s, graph %v: %d ns by the host, %d ns by the device", op, graph, byHost, byDevice)
 			if byDevice <= 0 || 2*byDevice > 3*byHost {
 				t.Errorf("%s, graph %v: %d ns by the device, %d ns by the host", op, graph, byDevice, byHost)
@@ -159,6 +160,9 @@ func ring(t *testing.T, o nccl.Options) transporttest.Subject {
 	return s
 }
 
+// timings are the values of Options.Timing.
+var timings = knob.Words(&nccl.Options{}, "timing")
+
 func TestOptions(t *testing.T) {
 	for timing, ok := range map[string]bool{"": true, "host": true, "device": true, "sundial": false} {
 		_, err := nccl.New(nccl.Options{Timing: timing})
@@ -166,7 +170,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("timing %q: %v", timing, err)
 		}
 		if !ok {
-			says(t, err, `timing "sundial": use one of [host device]`)
+			says(t, err, "--timing sundial: use host or device")
 		}
 	}
 	for ctas, ok := range map[int]bool{-1: false, 0: true, 1: true, 64: true, 65: false} {

@@ -17,7 +17,7 @@ import (
 // Timed by the device, samples are what its clock says, and all of an operation is on the queue before any of it begins.
 // Timed by the host, nothing waits for anything.
 func TestFakeTimings(t *testing.T) {
-	for _, timing := range nccl.Timings {
+	for _, timing := range timings {
 		for _, graph := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, graph %v", timing, graph), func(t *testing.T) {
 				f := fake{env: []string{"FAKE_ELAPSED_MS=2.5"}}
@@ -140,7 +140,7 @@ func TestFakeCannotHold(t *testing.T) {
 
 // A ring of three: each window arrives at the next rank, who knows what the one before sends.
 func TestFakeRing(t *testing.T) {
-	for _, timing := range nccl.Timings {
+	for _, timing := range timings {
 		t.Run(timing, func(t *testing.T) {
 			f := fake{env: []string{"FAKE_DEVICES=3", "P2PBENCH_REQUIRE=cuda,nccl"}}
 			if !child(t) {
@@ -183,7 +183,7 @@ func passes(t *testing.T, timing string) {
 
 // In a ring a payload that is wrong, or a rank that dies, is named as between two.
 func TestFakeRingFails(t *testing.T) {
-	for _, timing := range nccl.Timings {
+	for _, timing := range timings {
 		t.Run(timing, func(t *testing.T) {
 			fake{env: []string{"FAKE_DEVICES=3", "FAKE_NCCL_SPOIL_BYTES=777"}}.on(t, func(t *testing.T) {
 				ringFails(t, timing, batch(transport.OpBidir, 777), "bidir, size 777, iteration 0, message 0: offset 776 expected")

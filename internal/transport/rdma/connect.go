@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"unsafe"
 
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/pool"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
@@ -146,7 +148,7 @@ func (ep *endpoint) makeEnd() {
 	end.ways = C.struct_rdma_ways{
 		window: C.uint32_t(ep.o.Window), signal_every: C.uint32_t(ep.o.SignalEvery), inlined: C.uint32_t(ep.inlined()),
 		pre_granted: flag[ep.o.CTS == CTSPreGranted], by_order: flag[ep.o.Route == RouteFIFO],
-		apart: flag[ep.o.Notify == WriteThenImm], in_memory: flag[ep.o.Notify == InMemory], train: C.uint32_t(ep.o.Train),
+		apart: flag[ep.o.Completion == WriteThenImm], in_memory: flag[ep.o.Completion == InMemory], train: C.uint32_t(ep.o.Burst),
 		together: flag[ep.o.Fan == FanIn],
 	}
 	if ep.nic.soft() {
@@ -256,7 +258,7 @@ const vendorOnly = "not available: UDMA mask (binds queue pairs to halves of the
 
 func (ep *endpoint) describe(nics []string) {
 	o, p := ep.o, &ep.path
-	p.Path, p.Engine, p.Completion, p.ThroughHost = string(o.Notify), "rdma", "receiver", true
+	p.Path, p.Engine, p.Completion, p.ThroughHost = string(o.Completion), "rdma", "receiver", true
 	if o.Fan != Pair {
 		p.Ways = len(o.ways(len(ep.env.Devices)))
 	}
@@ -267,15 +269,12 @@ func (ep *endpoint) describe(nics []string) {
 			how = r.how
 		}
 	}
-	p.Knobs = map[string]string{
-		"groups": strconv.Itoa(o.Groups), "depth": strconv.Itoa(o.Depth), "qps": strconv.Itoa(o.QPs),
-		"conns": strconv.Itoa(o.Conns), "inflight": strconv.Itoa(o.Window), "fan": string(o.Fan),
-		"nics": strings.Join(nics, ","), "gid": ep.nic.gid.String(), "mtu": strconv.Itoa(mtu), "cts": string(o.CTS),
-		"route": string(o.Route), "notify": string(o.Notify), "signal-every": strconv.Itoa(o.SignalEvery),
-		"train":  strconv.Itoa(o.Train),
-		"inline": strconv.Itoa(ep.inlined()), "close-order": string(o.Close), "mr": string(how),
+	p.Knobs = knob.Settings(&o)
+	maps.Copy(p.Knobs, map[string]string{ // what was chosen, and where it runs
+		"groups": strconv.Itoa(o.Groups), "nics": strings.Join(nics, ","),
+		"gid": ep.nic.gid.String(), "mtu": strconv.Itoa(mtu), "inline": strconv.Itoa(ep.inlined()), "mr": string(how),
 		"soft": strconv.FormatBool(ep.nic.soft()),
-	}
+	})
 	p.Counters = counters
 	p.Over = []string{"NIC " + p.Knobs["nics"], "GID " + p.Knobs["gid"], "MTU " + p.Knobs["mtu"]}
 	p.Notes = []transport.Note{{Label: "vendor", Text: vendorOnly}}

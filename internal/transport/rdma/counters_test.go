@@ -69,7 +69,7 @@ func TestConnections(t *testing.T) {
 	}{
 		{rdma.Options{Conns: 16, Groups: 4}, transport.OpStream, 128, false},
 		{rdma.Options{Conns: 16, QPs: 2}, transport.OpStream, 50, false},
-		{rdma.Options{Conns: 5, Groups: 2, Notify: rdma.WriteThenImm}, transport.OpStream, 33, false},
+		{rdma.Options{Conns: 5, Groups: 2, Completion: rdma.WriteThenImm}, transport.OpStream, 33, false},
 		{rdma.Options{Conns: 4, CTS: rdma.CTSPreGranted, SignalEvery: 4}, transport.OpStream, 64, true},
 		{rdma.Options{Conns: 3, Groups: 1, SignalEvery: 256}, transport.OpStream, 300, true},
 		{rdma.Options{Conns: 4, Back: true}, transport.OpBidir, 42, false},

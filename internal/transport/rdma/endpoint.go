@@ -176,7 +176,7 @@ const trainBytes = 16 << 20
 
 // region is how many bytes the source has, and each inbox, where the largest batch needs so many.
 func (o Options) region(batch uint64) uint64 {
-	return max(batch, min(batch*uint64(o.Train), trainBytes), 1)
+	return max(batch, min(batch*uint64(o.Burst), trainBytes), 1)
 }
 
 // prepare makes this rank's half of every connection, in the order that its peers keep too.
@@ -313,7 +313,7 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 	if err := q.Init(q.nic.port.Number); err != nil {
 		return nil, errors.Join(err, q.Close())
 	}
-	if m.receives && m.ep.o.Notify != InMemory {
+	if m.receives && m.ep.o.Completion != InMemory {
 		n := C.uint32_t(m.ep.o.queues(m.ep.pool.Sizes()).receives)
 		err := abi.Call(func(e *C.struct_p2p_error) {
 			C.p2p_rdma_receives((*C.struct_ibv_qp)(q.Pointer()), C.uint32_t(q.index), n, e)

@@ -16,10 +16,10 @@ var fanForms = map[string]rdma.Options{
 	"unshared":        {Conns: 3, QPs: 2},
 	"shared":          {Conns: 6, Groups: 2, SignalEvery: 5},
 	"pre-granted":     {Conns: 4, Groups: 1, CTS: rdma.CTSPreGranted},
-	"routed by order": {Conns: 2, QPs: 3, Route: rdma.RouteFIFO, Notify: rdma.WriteThenImm},
-	"in memory":       {Conns: 3, Groups: 2, QPs: 2, Notify: rdma.InMemory, SignalEvery: 3},
-	"train":           {Conns: 2, Train: 3},
-	"memory, train":   {Conns: 2, Notify: rdma.InMemory, Train: 4},
+	"routed by order": {Conns: 2, QPs: 3, Route: rdma.RouteFIFO, Completion: rdma.WriteThenImm},
+	"in memory":       {Conns: 3, Groups: 2, QPs: 2, Completion: rdma.InMemory, SignalEvery: 3},
+	"train":           {Conns: 2, Burst: 3},
+	"memory, train":   {Conns: 2, Completion: rdma.InMemory, Burst: 4},
 }
 
 // TestFan: one rank sends to all others, or they to it, and every byte is the right one of the right rank.

@@ -20,7 +20,7 @@ import (
 var shared = rdma.Options{Conns: 8, Groups: 2, Depth: 2}
 
 // unseen are the same, whose receivers take no completions.
-var unseen = rdma.Options{Conns: 8, Groups: 2, Depth: 2, Notify: rdma.InMemory, Train: 16, Back: true}
+var unseen = rdma.Options{Conns: 8, Groups: 2, Depth: 2, Completion: rdma.InMemory, Burst: 16, Back: true}
 
 // long is a batch that does not end before a fault befalls it.
 func long(op transport.Op, size uint64, window int) transport.Batch {
@@ -172,7 +172,7 @@ func TestKilled(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d", name, victim), func(t *testing.T) {
 				fake(t, "")
 				b := long(transport.OpStream, 4096, 64)
-				if o.Train > 1 {
+				if o.Burst > 1 {
 					b = long(transport.OpPingPong, 4096, 1)
 				}
 				w := launch(t, subject(t, 2, o), b.Region())
@@ -186,7 +186,7 @@ func TestKilled(t *testing.T) {
 
 // TestSilentPeer: a rank that the other one never answers says what it waits for, and ends.
 func TestSilentPeer(t *testing.T) {
-	seen := rdma.Options{Conns: 3, Notify: rdma.InMemory, Train: 2, Back: true}
+	seen := rdma.Options{Conns: 3, Completion: rdma.InMemory, Burst: 2, Back: true}
 	for _, c := range []struct {
 		o    rdma.Options
 		op   transport.Op
@@ -201,7 +201,7 @@ func TestSilentPeer(t *testing.T) {
 		{seen, transport.OpPingPong, 1, 0, " s for the receiver's credit (want 1, have 0)"},
 		{seen, transport.OpPingPong, 1, 1, " s for the sender's completion (want 1, have 0)"},
 	} {
-		path := string(c.o.Notify)
+		path := string(c.o.Completion)
 		if path == "" {
 			path = "write-imm"
 		}

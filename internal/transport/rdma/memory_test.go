@@ -19,7 +19,7 @@ func TestNothingToReceive(t *testing.T) {
 		t.Run(faults, func(t *testing.T) {
 			fake(t, faults)
 			met := unready(t)
-			w := launch(t, subject(t, 2, rdma.Options{Conns: 4, Groups: 2, Notify: rdma.InMemory, Back: true}), 1<<20)
+			w := launch(t, subject(t, 2, rdma.Options{Conns: 4, Groups: 2, Completion: rdma.InMemory, Back: true}), 1<<20)
 			for i, op := range transport.Ops {
 				b := batch(op, 64, 1)
 				if op == transport.OpStream || op == transport.OpBidir {
@@ -43,11 +43,11 @@ func TestNothingToReceive(t *testing.T) {
 // TestNothingToSee: a message without bytes, and memory that the CPU does not see, are refused.
 func TestNothingToSee(t *testing.T) {
 	rdmatest.OnFake(t, "", func(t *testing.T) {
-		o := rdma.Options{Conns: 1, Notify: rdma.InMemory}
+		o := rdma.Options{Conns: 1, Completion: rdma.InMemory}
 		ranks := gather(t, 2, o, 4096, nil)
 		for _, r := range ranks {
 			r.one(t, batch(transport.OpLatency, 0, 1))
-			says(t, r.err, "a message of 0 bytes", "use --notify write-imm")
+			says(t, r.err, "a message of 0 bytes", "use --completion write-imm")
 			if !errors.Is(r.err, abi.ErrInvalid) {
 				t.Error(r.err)
 			}
@@ -59,7 +59,7 @@ func TestNothingToSee(t *testing.T) {
 		devices := cpus(t, 2)
 		devices[1].Kind = "cuda"
 		err = path.Probe(devices)
-		says(t, err, "rank 1: --notify memory", "cuda device", "use --notify write-imm")
+		says(t, err, "rank 1: --completion memory", "cuda device", "use --completion write-imm")
 		if !errors.Is(err, gpu.ErrUnsupported) {
 			t.Errorf("%v does not say that this machine cannot", err)
 		}
@@ -69,11 +69,11 @@ func TestNothingToSee(t *testing.T) {
 // TestTrainMeetsOnce: the receiver lets the messages of a train come all at once. Its device has a word to write for each
 // train, and fails where it has one to write for each sample.
 func TestTrainMeetsOnce(t *testing.T) {
-	for _, notify := range []rdma.Notify{rdma.WriteImm, rdma.InMemory} {
+	for _, notify := range []rdma.Completion{rdma.WriteImm, rdma.InMemory} {
 		for _, train := range []int{1, 25} {
 			t.Run(fmt.Sprintf("%s, %d", notify, train), func(t *testing.T) {
 				fake(t, "fake1/removed-after=150")
-				o := rdma.Options{Conns: 2, Notify: notify, CTS: rdma.CTSPreGranted, Train: train, Back: true}
+				o := rdma.Options{Conns: 2, Completion: notify, CTS: rdma.CTSPreGranted, Burst: train, Back: true}
 				w := launch(t, subject(t, 2, o), 1<<20)
 				b := batch(transport.OpPingPong, 64, 1)
 				b.Iters = 100
@@ -90,7 +90,7 @@ func TestTrainMeetsOnce(t *testing.T) {
 // TestSilence: however few work requests report their completion, full windows open again and samples end.
 func TestSilence(t *testing.T) {
 	rdmatest.OnFake(t, "", func(t *testing.T) {
-		for _, notify := range []rdma.Notify{rdma.WriteImm, rdma.WriteThenImm, rdma.InMemory} {
+		for _, notify := range []rdma.Completion{rdma.WriteImm, rdma.WriteThenImm, rdma.InMemory} {
 			for _, every := range []int{1, 3, 16, rdma.Requests} {
 				for _, form := range []rdma.Options{
 					{Conns: 1, Window: 1},
@@ -99,7 +99,7 @@ func TestSilence(t *testing.T) {
 					{Conns: 3, Groups: 1, QPs: 2, Window: 7},
 					{Conns: 8, Groups: 3, Window: 2},
 				} {
-					form.Notify, form.SignalEvery = notify, every
+					form.Completion, form.SignalEvery = notify, every
 					t.Run(fmt.Sprintf("%s, %d conns, %d groups, %d qps, window %d, every %d", notify, form.Conns, form.Groups, form.QPs, form.Window, every), func(t *testing.T) {
 						ranks := gather(t, 2, form, 1<<20, nil)
 						for i, n := range []int{1, 2, 9, 400} {

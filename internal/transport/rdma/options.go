@@ -3,34 +3,35 @@ package rdma
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/pool"
 )
 
-// Options are how messages go. The zero value of a field is its default.
+// Options are how messages go, as package knob reads them.
 type Options struct {
-	Groups int `json:"groups,omitempty"` // of connections that share queue pairs, for each peer and direction; 0: none is shared
-	Depth  int `json:"depth,omitempty"`  // queues are so many times as deep as one connection needs; 1
-	QPs    int `json:"qps,omitempty"`    // queue pairs of a connection; 1
-	Conns  int `json:"conns,omitempty"`  // connections to a peer in each direction that is used; 16
-	Window int `json:"window,omitempty"` // messages of a connection under way, 1 to Requests; 8
-	Fan    Fan `json:"fan,omitempty"`    // who sends to whom; pair
+	Groups int `json:"groups,omitempty" knob:"groups" default:"0" range:"0..4095" arg:"N" group:"path" help:"groups of connections that share queue pairs, for each peer and direction; 0: every connection has its own"`
+	Depth  int `json:"depth,omitempty" knob:"depth" default:"1" range:"1..64" arg:"N" group:"path" help:"queue-depth multiplier: queues are N times as deep as one connection needs"`
+	QPs    int `json:"qps,omitempty" knob:"qps" default:"1" range:"1..256" arg:"N" group:"path" help:"queue pairs of a connection, or of a group"`
+	Conns  int `json:"conns,omitempty" knob:"conns" default:"16" range:"1..4095" arg:"N" group:"path" help:"connections to a peer in each direction that is used"`
+	Fan    Fan `json:"fan,omitempty" knob:"fan" values:"pair out in" group:"path" help:"pair: rank 0 sends to rank 1; out: to all others; in: all others to rank 0 (--ranks, default 3)"`
+
+	NICs []string `json:"nics,omitempty" knob:"nics" arg:"names" group:"path" help:"RDMA devices of the ranks, in turns: mlx5_0,mlx5_1, or mlx5_0:1 with a port (default: the nearest to each)"`
+	GID  *int     `json:"gid,omitempty" knob:"gid-index" range:"0.." arg:"index" group:"path" help:"index of the port's address, as p2pbench doctor lists them (default: the one that most likely reaches others)"`
+	MR   MR       `json:"mr,omitempty" knob:"mr" values:"auto reg dmabuf" group:"path" help:"memory registration: by address, or a GPU's by dma-buf descriptor; auto: what the memory takes"`
+
+	CTS         CTS        `json:"cts,omitempty" knob:"cts" values:"fifo pre-granted" free:"true" group:"path" help:"flow control by clear-to-send credits: one inline write per message (fifo), or all of a sample's before it starts (default fifo; pre-granted with --completion memory)"`
+	Route       Route      `json:"route,omitempty" knob:"route" values:"imm fifo" of:"completion!=memory" free:"true" group:"path" help:"how the receiver finds a message's connection: by immediate data, or by the order of receives, with which nothing can be shared (default imm)"`
+	Completion  Completion `json:"completion,omitempty" knob:"completion" values:"write-imm write+imm memory" group:"path" help:"completion detection at the receiver: write with immediate data, a separate empty write with immediate data, or polling the message's last byte (CPU memory)"`
+	Window      int        `json:"window,omitempty" knob:"window" default:"8" range:"1..256" of:"op=stream,bidir" arg:"N" group:"how" help:"messages of a connection in flight in stream and bidir"`
+	SignalEvery int        `json:"signal_every,omitempty" knob:"signal-every" default:"1" range:"1..256" arg:"N" group:"path" help:"request a completion for every Nth send of a queue pair"`
+	Burst       int        `json:"burst,omitempty" knob:"burst" default:"1" range:"1..256" of:"op=latency,pingpong" arg:"N" group:"path" help:"latency, pingpong: back-to-back messages or round trips per barrier, fewer where they are large"`
+	Inline      *int       `json:"inline,omitempty" knob:"inline" range:"0.." arg:"bytes" group:"path" help:"largest message that travels in its work request; 0: none (default 64, or what the device has)"`
+	Close       Order      `json:"close,omitempty" knob:"close-order" values:"lifo fifo random" group:"path" help:"order in which connections are closed"`
+
 	// Back makes connections from rank 1 to rank 0 too, which bidir and pingpong need.
 	Back bool `json:"back,omitempty"`
-
-	NICs []string `json:"nics,omitempty"` // device of each rank, taken in turns, "mlx5_0" or "mlx5_0:1" with a port; the nearest
-	GID  *int     `json:"gid,omitempty"`  // index in each port's table; nil: the one that most likely reaches others
-	MR   MR       `json:"mr,omitempty"`   // how memory is registered; auto
-
-	CTS         CTS    `json:"cts,omitempty"`          // how the receiver lets messages come; fifo
-	Route       Route  `json:"route,omitempty"`        // how the receiver knows whose a message is; imm
-	Notify      Notify `json:"notify,omitempty"`       // how it hears of one; write-imm
-	SignalEvery int    `json:"signal_every,omitempty"` // of so many work requests of a queue pair one reports its completion; 1
-	Train       int    `json:"train,omitempty"`        // samples of latency and pingpong that follow each other before the ranks meet again, fewer where they are large; 1
-	Inline      *int   `json:"inline,omitempty"`       // messages of at most so many bytes travel in their work request; nil: 64, 0: none
-	Close       Order  `json:"close,omitempty"`        // the order in which connections are closed; lifo
 }
 
 // Fan says who sends to whom.
@@ -53,10 +54,10 @@ const (
 	MRDMABuf MR = "dmabuf" // by a descriptor of the GPU's memory
 )
 
-// CTS says how the receiver lets messages come ("clear to send").
+// CTS says how the receiver hands out clear-to-send credits.
 type CTS string
 
-// The ways to let messages come.
+// The ways to hand out credits.
 const (
 	CTSFIFO       CTS = "fifo"        // it writes an entry into the sender's FIFO for each message
 	CTSPreGranted CTS = "pre-granted" // all of a sample's messages at once, as if the NIC granted them
@@ -72,14 +73,14 @@ const (
 	routeNone Route = "none" // by the place of the message: with InMemory, and only then
 )
 
-// Notify says how the receiver hears of a message.
-type Notify string
+// Completion says how the receiver detects that a message is complete.
+type Completion string
 
-// The ways to notify.
+// The ways to detect completion.
 const (
-	WriteImm     Notify = "write-imm" // the message's write carries the immediate data
-	WriteThenImm Notify = "write+imm" // an empty write behind it does
-	InMemory     Notify = "memory"    // nothing does: it looks at the message's last byte
+	WriteImm     Completion = "write-imm" // the message's write carries immediate data
+	WriteThenImm Completion = "write+imm" // an empty write behind it does
+	InMemory     Completion = "memory"    // the receiver polls the message's last byte
 )
 
 // Order is an order.
@@ -92,8 +93,8 @@ const (
 	Random Order = "random"
 )
 
-// Train is how many samples a train has at most.
-const Train = 256
+// MaxBurst is how many samples a burst has at most.
+const MaxBurst = 256
 
 // Requests is how many messages a connection can have under way: what queues are sized by.
 const Requests = 256
@@ -103,74 +104,31 @@ const defaultInline = 64
 
 // settle fills in the defaults, and refuses what cannot be.
 func (o Options) settle() (Options, error) {
-	defaults(&o.Depth, 1)
-	defaults(&o.QPs, 1)
-	defaults(&o.Conns, 16)
-	defaults(&o.Window, 8)
-	defaults(&o.SignalEvery, 1)
-	defaults(&o.Train, 1)
+	if err := knob.Check(nil, &o); err != nil {
+		return o, err
+	}
+	knob.Fill(nil, &o)
 	inline := defaultInline
 	defaults(&o.Inline, &inline)
-	route := o.Route
-	if o.Notify == InMemory {
+	if o.Completion == InMemory {
 		defaults(&o.CTS, CTSPreGranted)
+		o.Route = routeNone
 	}
-	for _, err := range []error{
-		choose("--fan", &o.Fan, Pair, FanOut, FanIn),
-		choose("--mr", &o.MR, MRAuto, MRReg, MRDMABuf),
-		choose("--cts", &o.CTS, CTSFIFO, CTSPreGranted),
-		choose("--route", &o.Route, RouteImm, RouteFIFO),
-		choose("--notify", &o.Notify, WriteImm, WriteThenImm, InMemory),
-		choose("--close-order", &o.Close, LIFO, FIFO, Random),
-	} {
-		if err != nil {
-			return o, err
-		}
-	}
+	defaults(&o.CTS, CTSFIFO)
+	defaults(&o.Route, RouteImm)
 	switch {
-	case o.SignalEvery < 1 || o.SignalEvery > Requests:
-		return o, fmt.Errorf("--signal-every %d: want 1 to %d", o.SignalEvery, Requests)
-	case *o.Inline < 0:
-		return o, fmt.Errorf("--inline %d: want 0 or more bytes", *o.Inline)
-	case o.Window < 1 || o.Window > Requests:
-		return o, fmt.Errorf("--window %d: want 1 to %d messages of a connection under way", o.Window, Requests)
-	case o.GID != nil && *o.GID < 0:
-		return o, fmt.Errorf("--gid-index %d: want 0 or more", *o.GID)
 	case o.Route == RouteFIFO && o.Groups > 0 && o.Groups < o.Conns:
 		return o, errors.New("--route fifo: a receive of a shared queue pair serves whichever connection's message comes next: use --route imm, or --groups 0")
 	case o.Fan != Pair && o.Back:
 		return o, fmt.Errorf("--fan %s: messages go one way: use --op latency,stream", o.Fan)
-	case o.Train < 1 || o.Train > Train:
-		return o, fmt.Errorf("--train %d: want 1 to %d", o.Train, Train)
-	}
-	if o.Notify == InMemory {
-		if err := o.inMemory(route); err != nil {
-			return o, err
-		}
-		o.Route = routeNone
+	case o.Completion == InMemory && o.CTS != CTSPreGranted:
+		return o, fmt.Errorf("--cts %s: with --completion memory a receiver polls a window's last messages only, and returns no credit for single ones: use --cts pre-granted", o.CTS)
 	}
 	return o, o.feasible()
 }
 
-// inMemory refuses what takes a completion at the receiver, where it has none. route is what was asked for.
-func (o Options) inMemory(route Route) error {
-	switch {
-	case o.CTS != CTSPreGranted:
-		return fmt.Errorf("--cts %s: with --notify memory a receiver looks for a window's last messages only, and lets no single one come: use --cts pre-granted", o.CTS)
-	case route != "":
-		return fmt.Errorf("--route %s: with --notify memory there are no completions to route: leave it out", route)
-	}
-	return nil
-}
-
 // feasible refuses what would overrun a queue.
 func (o Options) feasible() error {
-	if o.QPs < 1 || o.QPs > 256 {
-		return fmt.Errorf("--qps %d: want 1 to 256", o.QPs)
-	}
-	if o.Depth < 1 || o.Depth > 64 {
-		return fmt.Errorf("--depth %d: want 1 to 64", o.Depth)
-	}
 	err := pool.Feasible(o.Conns, o.Groups, o.Window, o.posts(), o.Depth, Requests)
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "pool: ")) // the user named flags, and no package
@@ -180,7 +138,7 @@ func (o Options) feasible() error {
 
 // posts is how many work requests a message is.
 func (o Options) posts() int {
-	if o.Notify == WriteThenImm {
+	if o.Completion == WriteThenImm {
 		return 2
 	}
 	return 1
@@ -191,12 +149,4 @@ func defaults[T comparable](p *T, value T) {
 	if *p == zero {
 		*p = value
 	}
-}
-
-func choose[T ~string](flag string, p *T, known ...T) error {
-	defaults(p, known[0])
-	if slices.Contains(known, *p) {
-		return nil
-	}
-	return fmt.Errorf("%s %s: use one of %v", flag, *p, known)
 }

@@ -28,41 +28,41 @@ func TestSettle(t *testing.T) {
 		{Options{Conns: pool.MaxComms}, nil},
 		{Options{GID: pointer(0), Inline: pointer(0)}, nil},
 		{Options{Conns: 64, Groups: 1, Window: 8, Depth: 2}, nil},
-		{Options{Notify: InMemory, Groups: 4, Fan: FanIn}, nil},
-		{Options{Notify: InMemory, CTS: CTSPreGranted, Train: Train}, nil},
-		{Options{Train: 2}, nil},
+		{Options{Completion: InMemory, Groups: 4, Fan: FanIn}, nil},
+		{Options{Completion: InMemory, CTS: CTSPreGranted, Burst: MaxBurst}, nil},
+		{Options{Burst: 2}, nil},
 		{Options{Groups: 17}, []string{"--groups 17 with --conns 16", "use --groups 16 or fewer"}},
-		{Options{Groups: -1}, []string{"--groups -1: want 0 to"}},
+		{Options{Groups: -1}, []string{"--groups -1: want 0 to 4095"}},
 		{Options{Conns: -1}, []string{"--conns -1: want 1 to 4095"}},
 		{Options{Conns: pool.MaxComms + 1}, []string{"--conns 4096: want 1 to 4095"}},
 		{Options{QPs: -1}, []string{"--qps -1: want 1 to 256"}},
 		{Options{QPs: 257}, []string{"--qps 257: want 1 to 256"}},
-		{Options{Depth: -1}, []string{"--depth -1: want"}},
-		{Options{Depth: 300}, []string{"--depth 300: want"}},
-		{Options{Window: -1}, []string{"--window -1: want 1 to 256 messages of a connection under way"}},
+		{Options{Depth: -1}, []string{"--depth -1: want 1 to 64"}},
+		{Options{Depth: 300}, []string{"--depth 300: want 1 to 64"}},
+		{Options{Window: -1}, []string{"--window -1: want 1 to 256"}},
 		{Options{Window: Requests + 1}, []string{"--window 257: want 1 to 256"}},
-		{Options{Window: Requests, Notify: WriteThenImm}, []string{"W·posts = 256·2 = 512", "R = 256", "use --window 128 or less"}},
+		{Options{Window: Requests, Completion: WriteThenImm}, []string{"W·posts = 256·2 = 512", "R = 256", "use --window 128 or less"}},
 		{Options{Conns: 64, Groups: 1}, []string{
 			"ceil(64/1)·8·1 = 512", "R·D = 256·1 = 256", "--groups 2 or more", "--depth 2 or more", "--window 4 or less",
 		}},
 		{Options{SignalEvery: -1}, []string{"--signal-every -1: want 1 to 256"}},
 		{Options{SignalEvery: 257}, []string{"--signal-every 257: want 1 to 256"}},
-		{Options{Inline: pointer(-1)}, []string{"--inline -1: want 0 or more bytes"}},
+		{Options{Inline: pointer(-1)}, []string{"--inline -1: want 0 or more"}},
 		{Options{GID: pointer(-1)}, []string{"--gid-index -1: want 0 or more"}},
 		{Options{Groups: 4, Route: RouteFIFO}, []string{"--route fifo", "use --route imm, or --groups 0"}},
 		{Options{Fan: FanOut, Back: true}, []string{"--fan out: messages go one way", "--op latency,stream"}},
-		{Options{Fan: "all"}, []string{"--fan all: use one of [pair out in]"}},
-		{Options{MR: "odp"}, []string{"--mr odp: use one of [auto reg dmabuf]"}},
-		{Options{CTS: "offload"}, []string{"--cts offload: use one of [fifo pre-granted]"}},
-		{Options{Route: "tag"}, []string{"--route tag: use one of [imm fifo]"}},
-		{Options{Notify: "send"}, []string{"--notify send: use one of [write-imm write+imm memory]"}},
-		{Options{Notify: InMemory, CTS: CTSFIFO}, []string{"--cts fifo: with --notify memory", "use --cts pre-granted"}},
-		{Options{Notify: InMemory, Route: RouteImm}, []string{"--route imm: with --notify memory", "leave it out"}},
-		{Options{Notify: InMemory, Route: RouteFIFO}, []string{"--route fifo: with --notify memory", "leave it out"}},
-		{Options{Route: "none"}, []string{"--route none: use one of [imm fifo]"}},
-		{Options{Train: -1}, []string{"--train -1: want 1 to 256"}},
-		{Options{Train: Train + 1}, []string{"--train 257: want 1 to 256"}},
-		{Options{Close: "any"}, []string{"--close-order any: use one of [lifo fifo random]"}},
+		{Options{Fan: "all"}, []string{"--fan all: use pair, out or in"}},
+		{Options{MR: "odp"}, []string{"--mr odp: use auto, reg or dmabuf"}},
+		{Options{CTS: "offload"}, []string{"--cts offload: use fifo or pre-granted"}},
+		{Options{Route: "tag"}, []string{"--route tag: use imm or fifo"}},
+		{Options{Completion: "send"}, []string{"--completion send: use write-imm, write+imm or memory"}},
+		{Options{Completion: InMemory, CTS: CTSFIFO}, []string{"--cts fifo: with --completion memory", "use --cts pre-granted"}},
+		{Options{Completion: InMemory, Route: RouteImm}, []string{"--route imm: it does nothing with --completion memory"}},
+		{Options{Completion: InMemory, Route: RouteFIFO}, []string{"--route fifo: it does nothing with --completion memory", "leave one of them out"}},
+		{Options{Route: "none"}, []string{"--route none: use imm or fifo"}},
+		{Options{Burst: -1}, []string{"--burst -1: want 1 to 256"}},
+		{Options{Burst: MaxBurst + 1}, []string{"--burst 257: want 1 to 256"}},
+		{Options{Close: "any"}, []string{"--close-order any: use lifo, fifo or random"}},
 	} {
 		text, err := json.Marshal(c.o)
 		if err != nil {
@@ -85,14 +85,14 @@ func TestSettle(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	got, err := Options{}.settle()
 	want := Options{
-		Depth: 1, QPs: 1, Conns: 16, Window: 8, Fan: Pair, MR: MRAuto, CTS: CTSFIFO, Route: RouteImm, Notify: WriteImm,
-		SignalEvery: 1, Train: 1, Inline: pointer(64), Close: LIFO,
+		Depth: 1, QPs: 1, Conns: 16, Window: 8, Fan: Pair, MR: MRAuto, CTS: CTSFIFO, Route: RouteImm, Completion: WriteImm,
+		SignalEvery: 1, Burst: 1, Inline: pointer(64), Close: LIFO,
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got, err = Options{Notify: InMemory}.settle()
-	want.Notify, want.CTS, want.Route = InMemory, CTSPreGranted, routeNone
+	got, err = Options{Completion: InMemory}.settle()
+	want.Completion, want.CTS, want.Route = InMemory, CTSPreGranted, routeNone
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("in memory: %+v, %v", got, err)
 	}
@@ -112,7 +112,7 @@ func TestRegion(t *testing.T) {
 		{1 << 20, 200, trainBytes},
 		{1 << 30, 200, 1 << 30},
 	} {
-		if got := (Options{Train: c.train}).region(c.batch); got != c.want {
+		if got := (Options{Burst: c.train}).region(c.batch); got != c.want {
 			t.Errorf("train %d of batches of %d: %d bytes, want %d", c.train, c.batch, got, c.want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestFit(t *testing.T) {
 		},
 		{
 			"sends too few for two posts",
-			Options{Conns: 1, Window: 16, Notify: WriteThenImm},
+			Options{Conns: 1, Window: 16, Completion: WriteThenImm},
 			verbs.Limits{CQE: 1 << 20, QPWRs: 40},
 			queues{40, 40},
 			[]string{"16 messages at a time, of 1 connections with 16 each", "40 sends", "use a smaller --window: "},

@@ -57,8 +57,8 @@ func (t *rdma) Accepts(devices []gpu.Info, b transport.Batch) error {
 func (o Options) accepts(b transport.Batch) error {
 	both := b.Op == transport.OpBidir || b.Op == transport.OpPingPong
 	switch {
-	case b.Size == 0 && o.Notify == InMemory:
-		return errors.New("--notify memory: a message of 0 bytes has no last byte to see it by: use --notify write-imm")
+	case b.Size == 0 && o.Completion == InMemory:
+		return errors.New("--completion memory: a message of 0 bytes has no last byte to poll: use --completion write-imm")
 	case both && !o.Back:
 		return fmt.Errorf("%s: there are no connections back", b.Op)
 	case b.Graph:
@@ -79,8 +79,8 @@ func (o Options) joins(devices []gpu.Info) error {
 		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
 	}
 	for rank, d := range devices {
-		if o.Notify == InMemory && !d.OnCPU() {
-			return fmt.Errorf("rdma: rank %d: --notify memory: the CPU looks at messages, and cannot into the memory of a %s device: use --notify write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
+		if o.Completion == InMemory && !d.OnCPU() {
+			return fmt.Errorf("rdma: rank %d: --completion memory: the CPU looks at messages, and cannot into the memory of a %s device: use --completion write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
 		}
 	}
 	return nil

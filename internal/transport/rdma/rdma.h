@@ -126,7 +126,7 @@ struct rdma_ways {
 	uint32_t signal_every;          /* work requests of a queue pair for one that reports its completion */
 	uint32_t inlined;               /* bytes of the largest message that travels in its work request */
 	uint32_t pre_granted, by_order; /* --cts, --route */
-	uint32_t apart, in_memory;      /* --notify */
+	uint32_t apart, in_memory;      /* --completion */
 	uint32_t train;                 /* samples of latency and pingpong that follow each other */
 	uint32_t together;              /* 1: the ranks that send begin a sample together */
 	uint32_t soft;                  /* 1: the CPU is the NIC */

@@ -69,22 +69,22 @@ var forms = map[string]rdma.Options{
 	"shared":          {Conns: 16, Groups: 4, Back: true},
 	"one for all":     {Conns: 5, Groups: 1, Depth: 2, QPs: 3, Window: 3, SignalEvery: 7, Close: rdma.FIFO, Back: true},
 	"pre-granted":     {Conns: 6, Groups: 3, QPs: 2, CTS: rdma.CTSPreGranted, SignalEvery: 4, Close: rdma.Random, Back: true},
-	"write, then imm": {Conns: 4, Groups: 2, Notify: rdma.WriteThenImm, Window: 2, Back: true},
+	"write, then imm": {Conns: 4, Groups: 2, Completion: rdma.WriteThenImm, Window: 2, Back: true},
 	"routed by order": {Conns: 3, QPs: 3, Route: rdma.RouteFIFO, Back: true},
 	"order, unasked":  {Conns: 3, QPs: 2, Route: rdma.RouteFIFO, CTS: rdma.CTSPreGranted, Back: true},
 	"nothing inlined": {Conns: 4, Groups: 2, Inline: new(int), Back: true},
 	"one at a time":   {Conns: 4, Groups: 2, Window: 1, Back: true},
 	"as many as go":   {Conns: 1, Window: rdma.Requests, SignalEvery: 64, Back: true},
-	"in memory":       {Conns: 4, QPs: 3, Notify: rdma.InMemory, SignalEvery: 4, Back: true},
-	"shared, memory":  {Conns: 6, Groups: 2, QPs: 2, Notify: rdma.InMemory, Train: 3, Back: true},
-	"memory, train":   {Conns: 1, Notify: rdma.InMemory, Train: rdma.Train, Inline: new(int), Back: true},
-	"train":           {Conns: 3, Groups: 1, Train: 4, Back: true},
-	"train, unasked":  {Conns: 2, Notify: rdma.WriteThenImm, CTS: rdma.CTSPreGranted, Train: 5, Back: true},
+	"in memory":       {Conns: 4, QPs: 3, Completion: rdma.InMemory, SignalEvery: 4, Back: true},
+	"shared, memory":  {Conns: 6, Groups: 2, QPs: 2, Completion: rdma.InMemory, Burst: 3, Back: true},
+	"memory, train":   {Conns: 1, Completion: rdma.InMemory, Burst: rdma.MaxBurst, Inline: new(int), Back: true},
+	"train":           {Conns: 3, Groups: 1, Burst: 4, Back: true},
+	"train, unasked":  {Conns: 2, Completion: rdma.WriteThenImm, CTS: rdma.CTSPreGranted, Burst: 5, Back: true},
 }
 
 // least is how many bytes a message must have.
 func least(o rdma.Options) uint64 {
-	if o.Notify == rdma.InMemory {
+	if o.Completion == rdma.InMemory {
 		return 1
 	}
 	return 0

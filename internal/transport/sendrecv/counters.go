@@ -9,7 +9,7 @@ var counters = transport.Counters{
 	{Name: "fences", Kind: transport.Count, Label: "fences"},
 	{Name: "ctas", Kind: transport.Max, Label: "ctas"},
 	{Name: "stride", Kind: transport.Max, Unit: transport.Bytes, Label: "stride"},
-	{Name: "train", Kind: transport.Max, Label: "trains of"},
+	{Name: "burst", Kind: transport.Max, Label: "bursts of"},
 }
 
 func (ep *endpoint) Counters() map[string]uint64 {
@@ -20,8 +20,8 @@ func (ep *endpoint) Counters() map[string]uint64 {
 	if ep.last.staged() {
 		out["stride"] = ep.last.stride
 	}
-	if ep.lastTrain > 0 {
-		out["train"] = ep.lastTrain
+	if ep.lastBurst > 0 {
+		out["burst"] = ep.lastBurst
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
@@ -41,8 +42,8 @@ type endpoint struct {
 	limits  limits
 	chosen  map[shape]plan
 	last    plan // of the last batch
-	// lastTrain is how many round trips of it followed each other, where that could be more than one; else 0.
-	lastTrain uint64
+	// lastBurst is how many of its round trips went back to back, where that could be more than one; else 0.
+	lastBurst uint64
 	messages  uint64
 	steps     uint64
 	fences    uint64
@@ -318,52 +319,35 @@ func (ep *endpoint) describe() {
 		p.Engine = o.candidates(shape{}, ep.limits)[0].String()
 	}
 	kind, why := ep.memory.Kind()
-	p.Knobs = map[string]string{
-		"variant": o.Variant, "engine": p.Engine, "launch": o.Launch, "timing": o.Timing, "handle": string(kind),
-		"ring": strconv.FormatBool(o.Ring),
-	}
+	p.Knobs = knob.Settings(&o)
+	p.Knobs["engine"], p.Knobs["handle"], p.Knobs["ring"] = p.Engine, string(kind), strconv.FormatBool(o.Ring)
 	if why != "" {
 		p.Knobs["handle_why"] = why
 	}
+	chosen := map[string]string{}
 	if o.Variant != "ce" {
-		p.Knobs["ctas"] = orElse(uint64(o.CTAs), "auto")
-		p.Knobs["copy"] = o.Copy
-		if o.Copy == "" {
-			p.Knobs["copy"] = "auto"
-		}
+		chosen["ctas"], chosen["copy"] = "auto", "auto"
 	}
 	if o.Variant != "auto" && o.Variant != "ce" && o.Copy != "bulk" {
-		p.Knobs["sender-warps"] = orElse(uint64(o.SenderWarps), "by size")
-		p.Knobs["receiver-warps"] = orElse(uint64(o.ReceiverWarps), "by size")
-	}
-	if o.Launch == "persistent" {
-		p.Knobs["train"] = strconv.Itoa(o.Train)
-	}
-	if o.Variant == "ws" {
-		p.Knobs["lines"] = strconv.FormatUint(*o.Lines, 10)
-	}
-	if o.Variant != "ce" && o.Launch != "persistent" {
-		p.Knobs["overlap"] = o.Overlap
+		chosen["sender-warps"], chosen["receiver-warps"] = "by size", "by size"
 	}
 	if o.staged() {
-		p.Knobs["stages"], p.Knobs["stride"] = strconv.Itoa(o.Stages), orElse(o.Stride, "adaptive")
+		chosen["stride"] = "adaptive"
+	}
+	for name, how := range chosen {
+		if p.Knobs[name] == "" {
+			p.Knobs[name] = how
+		}
 	}
 }
 
 // settled reports whether there is nothing to choose, whatever the size.
 func (o Options) settled() bool {
 	hasCopies := o.Variant == "ws" || o.Variant == "put"
-	if o.Variant == "ws" && *o.Lines > 0 {
+	if o.Variant == "ws" && *o.LLMax > 0 {
 		return false // lines or steps
 	}
 	return o.Variant == "ce" || o.Variant != "auto" && o.CTAs != 0 && (o.Copy == "ldst" || !hasCopies)
-}
-
-func orElse(n uint64, zero string) string {
-	if n == 0 {
-		return zero
-	}
-	return strconv.FormatUint(n, 10)
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }

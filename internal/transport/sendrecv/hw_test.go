@@ -7,6 +7,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
@@ -25,7 +26,7 @@ func onGPU(t *testing.T, devices []gpu.Info, name string, o sendrecv.Options, f 
 		t.Run(name, func(t *testing.T) { f(t, o) })
 		return
 	}
-	for _, how := range sendrecv.Copies {
+	for _, how := range knob.Words(&sendrecv.Options{}, "copy") {
 		if o.Copy = how; how == "bulk" {
 			if devices[0].Arch < "sm_90" {
 				continue
@@ -41,7 +42,7 @@ func onGPU(t *testing.T, devices []gpu.Info, name string, o sendrecv.Options, f 
 func TestHWVariants(t *testing.T) {
 	devices := gpus(t)
 	for name, o := range map[string]sendrecv.Options{
-		"auto": {}, "ws": {Variant: "ws", CTAs: 16}, "ws, steps,": {Variant: "ws", CTAs: 16, Lines: &zero},
+		"auto": {}, "ws": {Variant: "ws", CTAs: 16}, "ws, steps,": {Variant: "ws", CTAs: 16, LLMax: &zero},
 		"stable": {Variant: "stable", CTAs: 16}, "put": {Variant: "put"},
 		"ll": {Variant: "ll"}, "ll128": {Variant: "ll128"}, "ce": {Variant: "ce"}, "put, persistent,": {Variant: "put", Launch: "persistent", CTAs: 16},
 	} {
@@ -59,9 +60,9 @@ func TestHWVariants(t *testing.T) {
 func TestHWForms(t *testing.T) {
 	devices := gpus(t)
 	warps := 1
-	for _, variant := range sendrecv.Variants {
-		for _, launched := range sendrecv.Launches {
-			for _, timing := range sendrecv.Timings {
+	for _, variant := range knob.Words(&sendrecv.Options{}, "variant") {
+		for _, launched := range knob.Words(&sendrecv.Options{}, "launch") {
+			for _, timing := range knob.Words(&sendrecv.Options{}, "timing") {
 				o := sendrecv.Options{Variant: variant, Launch: launched, Timing: timing}
 				if variant != "auto" && variant != "ce" {
 					o.CTAs, o.SenderWarps = 5, warps // 5: a resident kernel of ll carries so much in one piece
@@ -98,7 +99,7 @@ func TestHWMany(t *testing.T) {
 		"ll128":          {Variant: "ll128", CTAs: 4},
 		"ws":             {Variant: "ws", CTAs: 4},
 		"ws, no overlap": {Variant: "ws", CTAs: 4, Overlap: "off"},
-		"ws, steps":      {Variant: "ws", CTAs: 4, Stride: 512, Lines: &zero},
+		"ws, steps":      {Variant: "ws", CTAs: 4, Stride: 512, LLMax: &zero},
 		"stable":         {Variant: "stable", CTAs: 4, Stride: 512},
 		"put":            {Variant: "put", CTAs: 4},
 		"ce":             {Variant: "ce"},

@@ -3,82 +3,37 @@ package sendrecv
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 )
 
-// Options are the path's knobs. The zero value of each means its default; a knob that the variant does not have must be
-// left at it.
+// Options are the path's settings, as package knob reads them.
 type Options struct {
-	Variant string `json:"variant,omitempty"` // one of Variants; "": auto
-	CTAs    int    `json:"ctas,omitempty"`    // blocks that send, and as many that receive; 0: chosen by trial
-	// SenderWarps and ReceiverWarps are those of a block; 0: as many as there can be.
-	SenderWarps   int    `json:"sender_warps,omitempty"`
-	ReceiverWarps int    `json:"receiver_warps,omitempty"`
-	Stride        uint64 `json:"stride,omitempty"` // ws, stable: bytes of a step; 0: grows with the message
-	Stages        int    `json:"stages,omitempty"` // ws, stable: steps under way; 0: DefaultStages
-	// Lines is the size in bytes up to which ws sends messages in lines, where they have room for it; 0: none; nil:
-	// DefaultLines.
-	Lines *uint64 `json:"lines,omitempty"`
-	// Overlap lets the launch of a kernel overlap the end of the one before, where the device can: "on" or "off"; "": on.
-	Overlap string `json:"overlap,omitempty"`
-	Ring    bool   `json:"ring,omitempty"`   // each rank sends to the next one, round and round; bidir only
-	Copy    string `json:"copy,omitempty"`   // one of Copies; "": chosen by trial
-	Launch  string `json:"launch,omitempty"` // one of Launches; "": stream
-	// Train is how many round trips of a persistent ping-pong follow each other before the ranks meet again, fewer where
-	// the buffers hold fewer messages; 0: DefaultTrain.
-	Train  int    `json:"train,omitempty"`
-	Timing string `json:"timing,omitempty"` // one of Timings; "": device
-	// Handle is the kind of memory that the ranks share: "auto", or a kind the device knows.
-	Handle gpu.HandleKind `json:"handle,omitempty"`
+	Variant       string         `json:"variant,omitempty" knob:"variant" values:"auto ws stable put ll ll128 ce" group:"path" help:"see below; auto: the fastest of put, ll, ll128 and ce by size"`
+	CTAs          int            `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..256" of:"variant!=ce" arg:"N" group:"path" help:"thread blocks that send, and as many that receive (stable: others); also asked of --vs nccl; auto: the fastest by size"`
+	SenderWarps   int            `json:"sender_warps,omitempty" knob:"sender-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"warps of a block that send: ws, stable, ll, ll128 1, 2, 4, 8; put up to 16 (default: by size)"`
+	ReceiverWarps int            `json:"receiver_warps,omitempty" knob:"receiver-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"warps of a block that receive: as many (put: 1)"`
+	Stride        knob.Size      `json:"stride,omitempty" knob:"stride" unset:"auto" range:"1.." of:"variant=ws,stable" arg:"size" group:"path" help:"ws, stable: bytes of a step, such as 256K; auto: grows with the message"`
+	Stages        int            `json:"stages,omitempty" knob:"stages" default:"2" range:"1..32768" of:"variant=ws,stable" arg:"N" group:"path" help:"ws, stable: steps in flight in a block at most"`
+	LLMax         *knob.Size     `json:"ll_max,omitempty" knob:"ll-max" default:"64K" of:"variant=ws" arg:"size" group:"path" help:"ws: largest message that is sent as ll does, with flags in the data; 0: none (the pull request's protocol)"`
+	Ring          bool           `json:"ring,omitempty" knob:"ring" group:"path" help:"each rank sends to the next one and receives from the one before: with --ranks, bidir only"`
+	Copy          string         `json:"copy,omitempty" knob:"copy" values:"ldst bulk" free:"true" of:"variant!=auto,ce" group:"path" help:"ws, put: how a kernel copies: loads and stores, or bulk copies (from sm_90 on) (default: the faster by size)"`
+	Launch        string         `json:"launch,omitempty" knob:"launch" values:"stream graph persistent" group:"path" help:"one kernel after the other, each window recorded as a graph, or one resident kernel that serves all"`
+	Burst         int            `json:"burst,omitempty" knob:"burst" default:"64" range:"1..512" of:"launch=persistent op=pingpong" arg:"N" group:"path" help:"persistent pingpong: back-to-back round trips per barrier"`
+	Overlap       string         `json:"overlap,omitempty" knob:"overlap" values:"on off" of:"variant!=ce launch!=persistent" group:"path" help:"let the launch of a kernel overlap the end of the one before"`
+	Timing        string         `json:"timing,omitempty" knob:"timing" values:"device host" group:"path" help:"timing source: the device's clock, from the moment at which all ranks start, or the host's; baselines are timed alike"`
+	Handle        gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" arg:"kind" group:"path" help:"memory handle: cuda legacy, vmm-fd or fabric; host memfd"`
 }
-
-// The values of the knobs. Where there is a default, it is the first.
-var (
-	Variants = []string{"auto", "ws", "stable", "put", "ll", "ll128", "ce"}
-	Copies   = []string{"ldst", "bulk"} // loads and stores of all threads, or the bulk copies that a thread of sm_90 starts
-	Launches = []string{"stream", "graph", "persistent"}
-	Timings  = []string{"device", "host"}
-	Overlaps = []string{"on", "off"}
-)
-
-// DefaultTrain is how many round trips follow each other unless the options say otherwise.
-const DefaultTrain = 64
-
-// DefaultStages is how many steps are under way unless the options say otherwise.
-const DefaultStages = 2
-
-// DefaultLines is up to where ws sends in lines unless the options say otherwise.
-const DefaultLines = 64 << 10
 
 // settle fills in the defaults and refuses what cannot be.
 func (o Options) settle() (Options, error) {
-	for _, k := range []struct {
-		name  string
-		value *string
-		known []string
-		free  bool // "" stays: it is chosen later
-	}{
-		{"variant", &o.Variant, Variants, false},
-		{"copy", &o.Copy, Copies, true},
-		{"launch", &o.Launch, Launches, false},
-		{"timing", &o.Timing, Timings, false},
-		{"overlap", &o.Overlap, Overlaps, false},
-	} {
-		switch {
-		case *k.value == "" && !k.free:
-			*k.value = k.known[0]
-		case *k.value != "" && !slices.Contains(k.known, *k.value):
-			return o, fmt.Errorf("--%s %s: use one of %s", k.name, *k.value, strings.Join(k.known, ", "))
-		}
+	if err := knob.Check(nil, &o); err != nil {
+		return o, err
 	}
-	if o.Handle == "" {
-		o.Handle = gpu.HandleAuto
-	}
+	knob.Fill(nil, &o)
 	for _, check := range []func(*Options) error{
-		(*Options).checkCopy, (*Options).checkCTAs, (*Options).settleWarps, (*Options).settleSteps, (*Options).checkLaunch,
+		(*Options).checkCopy, (*Options).checkCTAs, (*Options).settleWarps, (*Options).checkSteps, (*Options).checkLaunch,
 	} {
 		if err := check(&o); err != nil {
 			return o, err
@@ -91,14 +46,7 @@ func (o Options) settle() (Options, error) {
 func (o *Options) staged() bool { return o.Variant == "ws" || o.Variant == "stable" }
 
 func (o *Options) checkCopy() error {
-	switch {
-	case o.Copy == "":
-		return nil
-	case o.Variant == "auto":
-		return fmt.Errorf("--copy %s: auto chooses how it copies: leave it out, or name ws or put with --variant", o.Copy)
-	case o.Variant == "ce":
-		return fmt.Errorf("--copy %s: in ce no kernel copies: leave it out", o.Copy)
-	case o.Copy == "bulk" && o.Variant != "ws" && o.Variant != "put":
+	if o.Copy == "bulk" && o.Variant != "ws" && o.Variant != "put" {
 		return fmt.Errorf("--copy bulk: %s copies by loads and stores only: use ldst, or --variant ws or put", o.Variant)
 	}
 	return nil
@@ -116,13 +64,8 @@ func (o *Options) ctasByName() int {
 }
 
 func (o *Options) checkCTAs() error {
-	switch {
-	case o.CTAs == 0:
-		return nil
-	case o.Variant == "ce":
-		return fmt.Errorf("--ctas %d: ce starts no kernel: leave it out", o.CTAs)
-	case o.CTAs < 0 || o.CTAs > o.ctasByName():
-		return fmt.Errorf("--ctas %d: %s takes 1 to %d, or 0 for the best by trial", o.CTAs, o.Variant, o.ctasByName())
+	if o.CTAs > o.ctasByName() {
+		return fmt.Errorf("--ctas %d: %s takes 1 to %d, or auto for the best by trial", o.CTAs, o.Variant, o.ctasByName())
 	}
 	return nil
 }
@@ -136,10 +79,6 @@ func (o *Options) settleWarps() error {
 	switch {
 	case s == 0 && r == 0:
 		return nil
-	case o.Variant == "auto" || o.Variant == "ce":
-		return fmt.Errorf("--sender-warps %d --receiver-warps %d: %s has none to set: leave them out, or name ws, stable, put, ll or ll128 with --variant", s, r, o.Variant)
-	case o.Copy == "bulk":
-		return fmt.Errorf("--sender-warps %d --receiver-warps %d: of a block that copies in bulk one thread sends and one receives: leave them out, or use --copy ldst", s, r)
 	case o.Variant == "put":
 		return o.settlePutWarps()
 	case s == 0:
@@ -221,49 +160,29 @@ func enough(bytes, each uint64, most int) int {
 	return n
 }
 
-func (o *Options) settleSteps() error {
-	if o.Lines == nil {
-		lines := uint64(DefaultLines)
-		o.Lines = &lines
-	} else if o.Variant != "ws" {
-		return fmt.Errorf("--lines %d: only ws chooses between lines and steps: leave it out, or name ws with --variant", *o.Lines)
-	}
+func (o *Options) checkSteps() error {
 	if !o.staged() {
-		if o.Stride != 0 || o.Stages != 0 {
-			return fmt.Errorf("--stride and --stages: %s stages nothing: leave them out, or name ws or stable with --variant", o.Variant)
-		}
 		return nil
 	}
-	if o.Stages == 0 {
-		o.Stages = DefaultStages
-	}
-	stride, ctas := max(o.Stride, grain), uint64(max(o.CTAs, 1))
+	stride, ctas := max(uint64(o.Stride), grain), uint64(max(o.CTAs, 1))
 	switch {
 	case o.Stride%grain != 0:
-		return fmt.Errorf("--stride %d: want a multiple of %d, or 0 for one that grows with the message", o.Stride, grain)
-	case o.Stages < 0 || uint64(o.Stages) > staging/grain:
-		return fmt.Errorf("--stages %d: want 1 to %d", o.Stages, staging/grain)
+		return fmt.Errorf("--stride %s: want a multiple of %d, or auto for one that grows with the message", o.Stride, grain)
 	case stride > staging/uint64(o.Stages)/ctas:
-		return fmt.Errorf("%d CTAs × --stride %d × --stages %d: the staging area is of %d bytes, make one of them smaller",
-			ctas, stride, o.Stages, staging)
+		return fmt.Errorf("%d CTAs × --stride %s × --stages %d: the staging area is of %s, make one of them smaller",
+			ctas, knob.Size(stride), o.Stages, knob.Size(staging))
 	}
 	return nil
 }
 
 func (o *Options) checkLaunch() error {
 	switch {
-	case o.Launch != "persistent" && o.Train != 0:
-		return fmt.Errorf("--train %d: round trips follow each other in a resident kernel only: add --launch persistent", o.Train)
 	case o.Launch != "persistent":
 		return nil
-	case o.Train < 0 || o.Train > maxTrain:
-		return fmt.Errorf("--train %d: want 1 to %d round trips", o.Train, maxTrain)
 	case o.Variant == "ce":
 		return errors.New("--launch persistent: ce starts no kernel: use stream or graph")
 	case o.Timing == "host":
 		return errors.New("--launch persistent --timing host: a resident kernel takes the time itself: use --timing device")
-	case o.Train == 0:
-		o.Train = DefaultTrain
 	}
 	return nil
 }

@@ -2,35 +2,37 @@ package sendrecv_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
 // What does not exist or does not go together is refused with what was wrong and what would be right.
 func TestOptions(t *testing.T) {
-	lines := uint64(4096)
+	lines := knob.Size(4096)
 	for _, c := range []struct {
 		o     sendrecv.Options
 		says  []string // nothing: accepted
 		about string
 	}{
 		{about: "defaults"},
-		{o: sendrecv.Options{Variant: "tunnel"}, says: []string{"--variant tunnel", "auto, ws, stable, put, ll, ll128, ce"}},
-		{o: sendrecv.Options{Copy: "dma"}, says: []string{"--copy dma", "ldst, bulk"}},
-		{o: sendrecv.Options{Launch: "often"}, says: []string{"--launch often", "stream, graph, persistent"}},
-		{o: sendrecv.Options{Timing: "sundial"}, says: []string{"--timing sundial", "device, host"}},
-		{o: sendrecv.Options{Overlap: "perhaps"}, says: []string{"--overlap perhaps", "on, off"}},
+		{o: sendrecv.Options{Variant: "tunnel"}, says: []string{"--variant tunnel", "auto, ws, stable, put, ll, ll128 or ce"}},
+		{o: sendrecv.Options{Copy: "dma"}, says: []string{"--copy dma", "ldst or bulk"}},
+		{o: sendrecv.Options{Launch: "often"}, says: []string{"--launch often", "stream, graph or persistent"}},
+		{o: sendrecv.Options{Timing: "sundial"}, says: []string{"--timing sundial", "device or host"}},
+		{o: sendrecv.Options{Overlap: "perhaps"}, says: []string{"--overlap perhaps", "on or off"}},
 		{o: sendrecv.Options{Overlap: "on"}},
 		{o: sendrecv.Options{Variant: "put", Overlap: "off"}},
 
-		{o: sendrecv.Options{Variant: "ws", Lines: &lines}},
-		{o: sendrecv.Options{Variant: "ws", Lines: &zero}},
-		{o: sendrecv.Options{Variant: "stable", Lines: &lines}, says: []string{"--lines 4096: only ws", "--variant"}},
-		{o: sendrecv.Options{Variant: "ll", Lines: &zero}, says: []string{"--lines 0: only ws"}},
-		{o: sendrecv.Options{Lines: &lines}, says: []string{"--lines 4096", "name ws with --variant"}},
+		{o: sendrecv.Options{Variant: "ws", LLMax: &lines}},
+		{o: sendrecv.Options{Variant: "ws", LLMax: &zero}},
+		{o: sendrecv.Options{Variant: "stable", LLMax: &lines}, says: []string{"--ll-max 4K: it belongs to --variant ws, and would do nothing with stable"}},
+		{o: sendrecv.Options{Variant: "ll", LLMax: &zero}, says: []string{"--ll-max 0: it belongs to --variant ws"}},
+		{o: sendrecv.Options{LLMax: &lines}, says: []string{"--ll-max 4K: it belongs to --variant ws, and would do nothing with auto"}},
 
 		{o: sendrecv.Options{Variant: "ws", SenderWarps: 1, ReceiverWarps: 1}},
 		{o: sendrecv.Options{Variant: "ws", SenderWarps: 2, ReceiverWarps: 2}},
@@ -41,25 +43,25 @@ func TestOptions(t *testing.T) {
 		{o: sendrecv.Options{Variant: "ws", SenderWarps: 3, ReceiverWarps: 3}, says: []string{"--sender-warps 3 --receiver-warps 3", "(1,1), (2,2), (4,4) or (8,8)"}},
 		{o: sendrecv.Options{Variant: "ws", SenderWarps: 4, ReceiverWarps: 2}, says: []string{"--sender-warps 4 --receiver-warps 2", "(4,4)"}},
 		{o: sendrecv.Options{Variant: "stable", SenderWarps: 16, ReceiverWarps: 16}, says: []string{"(8,8)"}},
-		{o: sendrecv.Options{Variant: "ws", SenderWarps: -1, ReceiverWarps: -1}, says: []string{"(8,8)"}},
+		{o: sendrecv.Options{Variant: "ws", SenderWarps: -1, ReceiverWarps: -1}, says: []string{"--sender-warps -1: want 1 to 16"}},
 		{o: sendrecv.Options{Variant: "ll", SenderWarps: 1, ReceiverWarps: 8}, says: []string{"(1,1)"}},
 		{o: sendrecv.Options{Variant: "put", SenderWarps: 16}},
 		{o: sendrecv.Options{Variant: "put", SenderWarps: 4, ReceiverWarps: 1}},
 		{o: sendrecv.Options{Variant: "put", ReceiverWarps: 1}},
 		{o: sendrecv.Options{Variant: "put", SenderWarps: 12}, says: []string{"--sender-warps 12", "1, 2, 4, 8 or 16"}},
-		{o: sendrecv.Options{Variant: "put", SenderWarps: 32}, says: []string{"1, 2, 4, 8 or 16"}},
+		{o: sendrecv.Options{Variant: "put", SenderWarps: 32}, says: []string{"--sender-warps 32: want 1 to 16"}},
 		{o: sendrecv.Options{Variant: "put", SenderWarps: 4, ReceiverWarps: 4}, says: []string{"--receiver-warps 4", "use 1"}},
-		{o: sendrecv.Options{SenderWarps: 4}, says: []string{"auto has none to set", "--variant"}},
-		{o: sendrecv.Options{Variant: "ce", SenderWarps: 1}, says: []string{"ce has none to set"}},
-		{o: sendrecv.Options{Variant: "ws", Copy: "bulk", SenderWarps: 4}, says: []string{"one thread sends", "--copy ldst"}},
+		{o: sendrecv.Options{SenderWarps: 4}, says: []string{"--sender-warps 4: it does nothing with --variant auto"}},
+		{o: sendrecv.Options{Variant: "ce", SenderWarps: 1}, says: []string{"--sender-warps 1: it does nothing with --variant ce"}},
+		{o: sendrecv.Options{Variant: "ws", Copy: "bulk", SenderWarps: 4}, says: []string{"--sender-warps 4: it does nothing with --copy bulk"}},
 
 		{o: sendrecv.Options{Variant: "ws", Copy: "bulk"}},
 		{o: sendrecv.Options{Variant: "put", Copy: "bulk"}},
 		{o: sendrecv.Options{Variant: "ll", Copy: "ldst"}},
 		{o: sendrecv.Options{Variant: "stable", Copy: "bulk"}, says: []string{"--copy bulk: stable", "ws or put"}},
 		{o: sendrecv.Options{Variant: "ll", Copy: "bulk"}, says: []string{"--copy bulk: ll"}},
-		{o: sendrecv.Options{Variant: "ce", Copy: "ldst"}, says: []string{"--copy ldst: in ce no kernel copies"}},
-		{o: sendrecv.Options{Copy: "bulk"}, says: []string{"auto chooses", "--variant"}},
+		{o: sendrecv.Options{Variant: "ce", Copy: "ldst"}, says: []string{"--copy ldst: it does nothing with --variant ce"}},
+		{o: sendrecv.Options{Copy: "bulk"}, says: []string{"--copy bulk: it does nothing with --variant auto"}},
 
 		{o: sendrecv.Options{Variant: "put", CTAs: 256}},
 		{o: sendrecv.Options{CTAs: 100}},
@@ -69,26 +71,26 @@ func TestOptions(t *testing.T) {
 		{o: sendrecv.Options{Variant: "ll", CTAs: 33}, says: []string{"--ctas 33: ll takes 1 to 32"}},
 		{o: sendrecv.Options{Variant: "ll128", CTAs: 33}, says: []string{"--ctas 33: ll128 takes 1 to 32"}},
 		{o: sendrecv.Options{Variant: "ll128", Copy: "bulk"}, says: []string{"--copy bulk: ll128"}},
-		{o: sendrecv.Options{Launch: "persistent", Train: 512}},
-		{o: sendrecv.Options{Launch: "persistent", Train: 513}, says: []string{"--train 513", "1 to 512"}},
-		{o: sendrecv.Options{Launch: "persistent", Train: -1}, says: []string{"--train -1"}},
-		{o: sendrecv.Options{Train: 1}, says: []string{"--train 1", "add --launch persistent"}},
+		{o: sendrecv.Options{Launch: "persistent", Burst: 512}},
+		{o: sendrecv.Options{Launch: "persistent", Burst: 513}, says: []string{"--burst 513", "1 to 512"}},
+		{o: sendrecv.Options{Launch: "persistent", Burst: -1}, says: []string{"--burst -1"}},
+		{o: sendrecv.Options{Burst: 1}, says: []string{"--burst 1: it belongs to --launch persistent"}},
 		{o: sendrecv.Options{Variant: "stable", CTAs: 128}},
 		{o: sendrecv.Options{Variant: "stable", CTAs: 129}, says: []string{"--ctas 129: stable takes 1 to 128"}},
-		{o: sendrecv.Options{Variant: "ce", CTAs: 1}, says: []string{"ce starts no kernel"}},
+		{o: sendrecv.Options{Variant: "ce", CTAs: 1}, says: []string{"it does nothing with --variant ce"}},
 
 		{o: sendrecv.Options{Variant: "ws", Stride: 512}},
 		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20, Stages: 1}},
 		{o: sendrecv.Options{Variant: "ws", Stride: 768}, says: []string{"--stride 768", "multiple of 512"}},
-		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20}, says: []string{"1 CTAs × --stride 16777216 × --stages 2", "16777216 bytes"}},
-		{o: sendrecv.Options{Variant: "ws", Stride: 256 << 10, CTAs: 33}, says: []string{"33 CTAs × --stride 262144 × --stages 2"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20}, says: []string{"1 CTAs × --stride 16M × --stages 2", "of 16M"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 256 << 10, CTAs: 33}, says: []string{"33 CTAs × --stride 256K × --stages 2"}},
 		{o: sendrecv.Options{Variant: "stable", Stages: 64, CTAs: 128}},
 		{o: sendrecv.Options{Variant: "stable", Stages: 512, CTAs: 128}, says: []string{"128 CTAs", "--stages 512"}},
 		{o: sendrecv.Options{Variant: "ws", Stages: -1}, says: []string{"--stages -1", "1 to 32768"}},
 		{o: sendrecv.Options{Variant: "ws", Stages: 1 << 20}, says: []string{"1 to 32768"}},
-		{o: sendrecv.Options{Variant: "ws", Stride: 1 << 63, Stages: 2}, says: []string{"--stride 9223372036854775808"}},
-		{o: sendrecv.Options{Variant: "put", Stride: 512}, says: []string{"put stages nothing", "ws or stable"}},
-		{o: sendrecv.Options{Stages: 2}, says: []string{"auto stages nothing"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 1 << 63, Stages: 2}, says: []string{"--stride 8589934592G"}},
+		{o: sendrecv.Options{Variant: "put", Stride: 512}, says: []string{"--stride 512: it belongs to --variant ws or stable, and would do nothing with put"}},
+		{o: sendrecv.Options{Stages: 2}, says: []string{"--stages 2: it belongs to --variant ws or stable"}},
 
 		{o: sendrecv.Options{Variant: "put", Launch: "persistent"}},
 		{o: sendrecv.Options{Launch: "persistent"}},
@@ -104,6 +106,23 @@ func TestOptions(t *testing.T) {
 		for _, s := range c.says {
 			if !strings.Contains(err.Error(), s) {
 				t.Errorf("%+v: %q, want it to say %q", c.o, err, s)
+			}
+		}
+	}
+}
+
+// TestBounds: the tags name bounds that are the protocol's.
+func TestBounds(t *testing.T) {
+	for name, most := range map[string]int{"ctas": sendrecv.MaxCTAs, "burst": sendrecv.MaxBurst, "stages": sendrecv.MaxStages} {
+		for _, f := range knob.Fields(&sendrecv.Options{}) {
+			if f.Name != name {
+				continue
+			}
+			if err := f.Set(strconv.Itoa(most)); err != nil {
+				t.Errorf("--%s %d: %v", name, most, err)
+			}
+			if err := f.Set(strconv.Itoa(most + 1)); err == nil {
+				t.Errorf("--%s %d is taken", name, most+1)
 			}
 		}
 	}

@@ -224,10 +224,10 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 	for _, ctas := range counts {
 		p := base
 		p.ctas = ctas
-		p.inLines = variant == "ws" && *o.Lines > 0 && s.size <= *o.Lines && ctas <= maxLLCTAs && p.share(s.size, 0) <= llBytes
+		p.inLines = variant == "ws" && *o.LLMax > 0 && s.size <= uint64(*o.LLMax) && ctas <= maxLLCTAs && p.share(s.size, 0) <= llBytes
 		p.senderWarps, p.receiverWarps = o.warps(p, p.share(s.size, 0), l)
 		if p.staged() {
-			if p.stride = o.Stride; p.stride == 0 {
+			if p.stride = uint64(o.Stride); p.stride == 0 {
 				p.stride = adaptiveStride(s.size, ctas, o.Stages)
 			}
 		}
@@ -291,7 +291,7 @@ func (o Options) mostCTAs(l limits) int {
 		most = min(most, cpuCTAs)
 	}
 	if o.staged() {
-		most = min(most, strideCTAs, int(staging/uint64(o.Stages)/max(o.Stride, grain)))
+		most = min(most, strideCTAs, int(staging/uint64(o.Stages)/max(uint64(o.Stride), grain)))
 	}
 	return most
 }

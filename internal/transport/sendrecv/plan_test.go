@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
@@ -116,7 +117,7 @@ func TestCandidates(t *testing.T) {
 	nvlink.ll128 = true
 	old := limits{ctas: 80, warp: 32}
 	cpu := limits{ctas: 64, warp: 1, cpu: true}
-	none, few := uint64(0), uint64(1000)
+	none, few := knob.Size(0), knob.Size(1000)
 	for _, c := range []struct {
 		o    Options
 		s    shape
@@ -165,10 +166,10 @@ func TestCandidates(t *testing.T) {
 		{Options{Variant: "ws", CTAs: 32, Copy: "ldst"}, shape{size: 64 << 10}, h100, "ws lines 32 CTAs"},
 		{Options{Variant: "ws", CTAs: 33, Copy: "ldst"}, shape{size: 64 << 10}, h100, "ws ldst 33 CTAs"},
 		{Options{Variant: "ws", CTAs: 4, Copy: "bulk"}, shape{size: 4096, aligned: true}, h100, "ws lines 4 CTAs"},
-		{Options{Variant: "ws", CTAs: 4, Lines: &few, Copy: "ldst"}, shape{size: 1000}, h100, "ws lines 4 CTAs"},
-		{Options{Variant: "ws", CTAs: 4, Lines: &few, Copy: "ldst"}, shape{size: 1001}, h100, "ws ldst 4 CTAs"},
-		{Options{Variant: "ws", CTAs: 4, Lines: &none, Copy: "ldst"}, shape{size: 1}, h100, "ws ldst 4 CTAs"},
-		{Options{Variant: "ws", CTAs: 4, Lines: &none, Copy: "ldst"}, shape{}, h100, "ws ldst 4 CTAs"},
+		{Options{Variant: "ws", CTAs: 4, LLMax: &few, Copy: "ldst"}, shape{size: 1000}, h100, "ws lines 4 CTAs"},
+		{Options{Variant: "ws", CTAs: 4, LLMax: &few, Copy: "ldst"}, shape{size: 1001}, h100, "ws ldst 4 CTAs"},
+		{Options{Variant: "ws", CTAs: 4, LLMax: &none, Copy: "ldst"}, shape{size: 1}, h100, "ws ldst 4 CTAs"},
+		{Options{Variant: "ws", CTAs: 4, LLMax: &none, Copy: "ldst"}, shape{}, h100, "ws ldst 4 CTAs"},
 		{Options{Variant: "ws"}, shape{size: 64 << 10}, cpu, "ws ldst 1 CTA, ws ldst 2 CTAs"}, // no room in so few
 		// A resident kernel carries a message of ll in one piece.
 		// Lines of 128 bytes where they arrive whole.
@@ -217,8 +218,11 @@ type severed struct{ gpu.Device }
 func (severed) StoresLines(gpu.Info) error { return fmt.Errorf("no NVLink: %w", gpu.ErrUnsupported) }
 func (severed) Info() gpu.Info             { return gpu.Info{} }
 
+// allVariants are all there are.
+var allVariants = knob.Words(&Options{}, "variant")
+
 func TestWholeLines(t *testing.T) {
-	for _, variant := range Variants {
+	for _, variant := range allVariants {
 		ep := &endpoint{o: Options{Variant: variant}, env: transport.Env{Device: severed{}, Devices: make([]gpu.Info, 2)}, near: neighboursOf(0, 2)}
 		ep.limits.ll128 = true
 		err := ep.findLines()
@@ -299,12 +303,13 @@ func FuzzCandidates(f *testing.F) {
 	f.Add(uint8(1), uint16(4), uint16(0), uint32(0), uint64(64<<10), uint16(131), uint64(64<<10), uint8(0))
 	f.Add(uint8(4), uint16(0), uint16(0), uint32(0), uint64(64<<10), uint16(63), uint64(0), uint8(3))
 	f.Fuzz(func(t *testing.T, variant uint8, ctas, stages uint16, grains uint32, size uint64, device uint16, lines uint64, how uint8) {
-		o := Options{Variant: Variants[int(variant)%len(Variants)], CTAs: int(ctas)}
+		o := Options{Variant: allVariants[int(variant)%len(allVariants)], CTAs: int(ctas)}
 		if o.staged() {
-			o.Stages, o.Stride = int(stages), uint64(grains)*grain
+			o.Stages, o.Stride = int(stages), knob.Size(grains)*grain
 		}
 		if o.Variant == "ws" {
-			o.Lines = &lines
+			most := knob.Size(lines)
+			o.LLMax = &most
 		}
 		if how&1 != 0 {
 			o.Launch = "persistent"
@@ -374,7 +379,7 @@ func possible(t *testing.T, p plan, size uint64, l limits) {
 
 // The parts of a rank's memory do not overlap, and those of a peer are where it says.
 func TestLayout(t *testing.T) {
-	for _, variant := range Variants {
+	for _, variant := range allVariants {
 		for _, partitions := range []int{1, 2} {
 			o := Options{Variant: variant}
 			l := o.lay(partitions, 12345)

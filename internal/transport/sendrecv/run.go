@@ -153,7 +153,7 @@ func (ep *endpoint) train(b transport.Batch, p plan) int {
 		return 1
 	}
 	room := (ep.region() - b.Offset) / max(b.Stride(), 1)
-	return int(min(max(room, 1), uint64(ep.o.Train)))
+	return int(min(max(room, 1), uint64(ep.o.Burst)))
 }
 
 // count adds what the batch took of this rank.
@@ -169,9 +169,9 @@ func (ep *endpoint) count(b transport.Batch, p plan) {
 	if both || ep.env.Rank != 0 {
 		ep.fences += windows * c.received
 	}
-	ep.last, ep.lastTrain = p, 0
+	ep.last, ep.lastBurst = p, 0
 	if ep.o.Launch == "persistent" && b.Op == transport.OpPingPong {
-		ep.lastTrain = uint64(ep.train(b, p))
+		ep.lastBurst = uint64(ep.train(b, p))
 	}
 }
 

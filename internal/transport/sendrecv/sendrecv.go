@@ -60,7 +60,7 @@ import (
 // Limits of the protocol.
 const (
 	maxCTAs   = C.SR_CTAS
-	maxTrain  = C.SR_TRAIN
+	maxBurst  = C.SR_TRAIN
 	maxLLCTAs = C.SR_LL_CTAS
 	grain     = C.SR_GRAIN   // bytes that a block's share of a message is a multiple of
 	staging   = C.SR_STAGING // bytes
@@ -77,7 +77,7 @@ type sendrecv struct{ o Options }
 func New(o Options) (transport.Transport, error) {
 	settled, err := o.settle()
 	if err != nil {
-		return nil, fmt.Errorf("sendrecv: %w", err)
+		return nil, err
 	}
 	return &sendrecv{o: settled}, nil
 }

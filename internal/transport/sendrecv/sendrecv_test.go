@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
-// zero as Options.Lines: ws sends in steps only.
-var zero = uint64(0)
+// zero as Options.LLMax: ws sends in steps only.
+var zero = knob.Size(0)
 
 // TestRing: each rank sends to the next one and receives from the previous one, which are not the same.
 func TestRing(t *testing.T) {
@@ -28,7 +29,7 @@ func TestRing(t *testing.T) {
 			"auto":       {CTAs: 1},
 			"auto, free": {},
 			"ws":         {Variant: "ws", CTAs: 2},
-			"ws, steps":  {Variant: "ws", CTAs: 2, Lines: &zero},
+			"ws, steps":  {Variant: "ws", CTAs: 2, LLMax: &zero},
 			"put, graph": {Variant: "put", CTAs: 2, Launch: "graph"},
 			"put, host":  {Variant: "put", CTAs: 2, Timing: "host"},
 			"ll":         {Variant: "ll", CTAs: 2},
@@ -98,9 +99,9 @@ var mixed = []sendrecv.Options{
 	{Variant: "ws", CTAs: 3},
 	{Variant: "ws"}, // tries several numbers of blocks, and so divides the staging area anew each time
 	{Variant: "stable", CTAs: 2, Stages: 3},
-	{Variant: "ws", CTAs: 2, Stride: 512, Stages: 1, Lines: &zero},
+	{Variant: "ws", CTAs: 2, Stride: 512, Stages: 1, LLMax: &zero},
 	{Variant: "ws", CTAs: 2, Stride: 1024, Launch: "persistent"}, // lines and steps in turn
-	{Variant: "ws", CTAs: 2, Stride: 1024, Lines: &zero, Launch: "persistent"},
+	{Variant: "ws", CTAs: 2, Stride: 1024, LLMax: &zero, Launch: "persistent"},
 	{Variant: "ws", CTAs: 3, Overlap: "off"},
 	{Variant: "put", CTAs: 3},
 	{Variant: "put", Launch: "persistent"},
@@ -108,7 +109,7 @@ var mixed = []sendrecv.Options{
 	{Variant: "ll", CTAs: 20, Launch: "persistent"},
 	{Variant: "ll128", CTAs: 3},
 	{Variant: "ll128", CTAs: 12, Launch: "persistent"},
-	{Variant: "ws", CTAs: 1, Launch: "persistent", Train: 5},
+	{Variant: "ws", CTAs: 1, Launch: "persistent", Burst: 5},
 	{Variant: "ce"},
 	{},
 	{Timing: "host"},
@@ -141,7 +142,7 @@ func TestCounters(t *testing.T) {
 		want   map[string]uint64
 	}{
 		{
-			sendrecv.Options{Variant: "ws", CTAs: 2, Stride: 1024, Lines: &zero},
+			sendrecv.Options{Variant: "ws", CTAs: 2, Stride: 1024, LLMax: &zero},
 			batch(transport.OpLatency, 8192, 1), "ws ldst 2 CTAs",
 			map[string]uint64{"messages": 7, "ctas": 2, "stride": 1024, "steps": 7 * 8, "fences": 2 * 7 * 8},
 		},
@@ -227,7 +228,7 @@ func TestChoice(t *testing.T) {
 		{sendrecv.Options{Launch: "persistent"}, 8, "ll 1 CTA, ll128 1 CTA, put ldst 1 CTA"},
 		{sendrecv.Options{Variant: "ws"}, 4096, "ws lines 1 CTA, ws lines 2 CTAs"},
 		{sendrecv.Options{Variant: "ws"}, 24 << 10, "ws ldst 1 CTA, ws lines 2 CTAs"},
-		{sendrecv.Options{Variant: "ws", Lines: &zero}, 4096, "ws ldst 1 CTA, ws ldst 2 CTAs"},
+		{sendrecv.Options{Variant: "ws", LLMax: &zero}, 4096, "ws ldst 1 CTA, ws ldst 2 CTAs"},
 	} {
 		t.Run(fmt.Sprintf("%s, %d", inWords(c.o), c.size), func(t *testing.T) {
 			s := subject(t, cpus(t, 2), c.o)
@@ -250,7 +251,7 @@ func TestChoice(t *testing.T) {
 func TestTrains(t *testing.T) {
 	for _, variant := range []string{"ws", "put", "ll", "ll128", "auto"} {
 		for _, train := range []int{1, 3, 64} {
-			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent", Train: train}
+			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent", Burst: train}
 			t.Run(inWords(o), func(t *testing.T) {
 				w := launch(t, subject(t, cpus(t, 2), o), 300<<10, 30*time.Second) // not a train of the largest
 				first := uint64(0)
@@ -260,7 +261,7 @@ func TestTrains(t *testing.T) {
 						b.First, b.Iters = first, iters
 						first += uint64(b.Warmup + b.Iters)
 						out := w.must(t, b)
-						if got, most := out.counters["train"], min(uint64(train), max(2<<20, 300<<10)/max(b.Stride(), 1)); got != most {
+						if got, most := out.counters["burst"], min(uint64(train), max(2<<20, 300<<10)/max(b.Stride(), 1)); got != most {
 							t.Errorf("%d bytes: trains of %d, want %d", size, got, most)
 						}
 						if len(out.samples) != iters || slices.Min(out.samples) <= 0 {
@@ -284,22 +285,22 @@ func TestKnobs(t *testing.T) {
 			"variant": "auto", "engine": "auto", "ctas": "auto", "copy": "auto", "launch": "stream", "timing": "device", "ring": "false",
 			"overlap": "on",
 		}},
-		{sendrecv.Options{Variant: "ws", CTAs: 4, SenderWarps: 4, Copy: "ldst", Lines: &zero, Overlap: "off"}, "ws", "ws ldst 4 CTAs", map[string]string{
+		{sendrecv.Options{Variant: "ws", CTAs: 4, SenderWarps: 4, Copy: "ldst", LLMax: &zero, Overlap: "off"}, "ws", "ws ldst 4 CTAs", map[string]string{
 			"variant": "ws", "engine": "ws ldst 4 CTAs", "ctas": "4", "copy": "ldst", "launch": "stream", "timing": "device", "ring": "false",
-			"sender-warps": "4", "receiver-warps": "4", "stages": "2", "stride": "adaptive", "lines": "0", "overlap": "off",
+			"sender-warps": "4", "receiver-warps": "4", "stages": "2", "stride": "adaptive", "ll-max": "0", "overlap": "off",
 		}},
 		{sendrecv.Options{Variant: "ws", CTAs: 4, Copy: "ldst"}, "ws", "auto", map[string]string{ // lines or steps, by the size
 			"variant": "ws", "engine": "auto", "ctas": "4", "copy": "ldst", "launch": "stream", "timing": "device", "ring": "false",
-			"sender-warps": "by size", "receiver-warps": "by size", "stages": "2", "stride": "adaptive", "lines": "65536", "overlap": "on",
+			"sender-warps": "by size", "receiver-warps": "by size", "stages": "2", "stride": "adaptive", "ll-max": "64K", "overlap": "on",
 		}},
 		{sendrecv.Options{Variant: "put", Launch: "persistent", Ring: true}, "put", "auto", map[string]string{
 			"variant": "put", "engine": "auto", "ctas": "auto", "copy": "auto", "launch": "persistent", "timing": "device", "ring": "true",
-			"train":        "64",
+			"burst":        "64",
 			"sender-warps": "by size", "receiver-warps": "by size",
 		}},
 		{sendrecv.Options{Variant: "stable", CTAs: 2, Stride: 4096, Stages: 3, Timing: "host"}, "stable", "stable ldst 2×2 CTAs", map[string]string{
 			"variant": "stable", "engine": "stable ldst 2×2 CTAs", "ctas": "2", "copy": "auto", "launch": "stream", "timing": "host", "ring": "false",
-			"sender-warps": "by size", "receiver-warps": "by size", "stages": "3", "stride": "4096", "overlap": "on",
+			"sender-warps": "by size", "receiver-warps": "by size", "stages": "3", "stride": "4K", "overlap": "on",
 		}},
 		{sendrecv.Options{Variant: "ce"}, "ce", "ce", map[string]string{
 			"variant": "ce", "engine": "ce", "launch": "stream", "timing": "device", "ring": "false",
@@ -392,8 +393,8 @@ var deadlines = []late{
 	{"put, graph", sendrecv.Options{Variant: "put", CTAs: 2, Copy: "ldst", Launch: "graph"}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_put: rank 1: block 1 of the receiver waits for message 1, has 0"},
 	// Which of its blocks gives up first is a race: the one that has no grant, or the one that waits for that one.
 	{"put, persistent", sendrecv.Options{Variant: "put", CTAs: 2, Copy: "ldst", Launch: "persistent"}, 1, "", batch(transport.OpLatency, 4096, 1), "waits for message or iteration 1, has 0"},
-	{"ws", sendrecv.Options{Variant: "ws", CTAs: 2, Copy: "ldst", Lines: &zero}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_ws: rank 1: block 1 of the receiver waits for step 1, has 0"},
-	{"ws, host", sendrecv.Options{Variant: "ws", CTAs: 2, Copy: "ldst", Lines: &zero, Timing: "host"}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_ws: rank 1: block 1 of the receiver waits for step 1, has 0"},
+	{"ws", sendrecv.Options{Variant: "ws", CTAs: 2, Copy: "ldst", LLMax: &zero}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_ws: rank 1: block 1 of the receiver waits for step 1, has 0"},
+	{"ws, host", sendrecv.Options{Variant: "ws", CTAs: 2, Copy: "ldst", LLMax: &zero, Timing: "host"}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_ws: rank 1: block 1 of the receiver waits for step 1, has 0"},
 	{"ws, lines", sendrecv.Options{Variant: "ws", CTAs: 2, Copy: "ldst"}, 0, "", batch(transport.OpLatency, 4096, 1), "of the receiver waits for message 1, has 0"},
 	{"stable", sendrecv.Options{Variant: "stable", CTAs: 2}, 0, "", batch(transport.OpLatency, 4096, 1), "p2p_sr_stable: rank 1: block 1 of the receiver waits for step 1, has 0"},
 	{"ll", sendrecv.Options{Variant: "ll", CTAs: 2}, 0, "", batch(transport.OpLatency, 4096, 1), "of the receiver waits for message 1, has 0"},

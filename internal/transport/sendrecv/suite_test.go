@@ -8,6 +8,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
+	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
@@ -149,7 +150,7 @@ func TestHost(t *testing.T) {
 	for name, o := range map[string]sendrecv.Options{
 		"auto":            {CTAs: 1},
 		"ws":              {Variant: "ws", CTAs: 2, SenderWarps: 2},
-		"ws, steps":       {Variant: "ws", CTAs: 2, Lines: &zero},
+		"ws, steps":       {Variant: "ws", CTAs: 2, LLMax: &zero},
 		"ws, no overlap":  {Variant: "ws", CTAs: 2, Overlap: "off"},
 		"stable":          {Variant: "stable", CTAs: 2},
 		"put":             {Variant: "put", CTAs: 2, SenderWarps: 2},
@@ -169,9 +170,9 @@ func TestHost(t *testing.T) {
 // TestForms runs every operation on every variant in every form, timed by the device and by the host.
 func TestForms(t *testing.T) {
 	devices := cpus(t, 2)
-	for _, variant := range sendrecv.Variants {
-		for _, launched := range sendrecv.Launches {
-			for _, timing := range sendrecv.Timings {
+	for _, variant := range knob.Words(&sendrecv.Options{}, "variant") {
+		for _, launched := range knob.Words(&sendrecv.Options{}, "launch") {
+			for _, timing := range knob.Words(&sendrecv.Options{}, "timing") {
 				o := sendrecv.Options{Variant: variant, Launch: launched, Timing: timing}
 				if _, err := sendrecv.New(o); err != nil {
 					continue // TestOptions knows which

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/knob"
+	"github.com/p2pbench/p2pbench/internal/transport"
+)
+
+// deviceSettings say between which devices.
+type deviceSettings struct {
+	Device string `knob:"device" values:"auto cuda host" group:"what" help:"devices between which messages go; host: CPU memory; auto: the best there is"`
+	GPUs   []int  `knob:"gpus" arg:"list" group:"what" help:"device index of each rank, such as 0,1 (default: one each)"`
+}
+
+// gpuList are the device indexes as the user gave them; "": none.
+func (d *deviceSettings) gpuList() string { return knob.Settings(d)["gpus"] }
+
+// whatSettings say what is measured.
+type whatSettings struct {
+	deviceSettings
+	Ranks      int      `knob:"ranks" default:"2" arg:"N" group:"what" help:"number of processes"`
+	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"the whole default sweep (this is the default)"`
+	Sizes      []size   `knob:"sizes" arg:"list" group:"what" help:"message sizes, such as 8,4K,1M (K M G are binary, KB MB GB decimal)"`
+	MinBytes   *size    `knob:"minbytes,b" arg:"size" group:"what" help:"smallest message size"`
+	MaxBytes   *size    `knob:"maxbytes,e" arg:"size" group:"what" help:"largest message size"`
+	StepFactor uint64   `knob:"stepfactor,f" range:"1.." arg:"N" group:"what" help:"next size = N × size"`
+	StepBytes  *size    `knob:"stepbytes,i" range:"1.." arg:"size" group:"what" help:"next size = size + this many bytes"`
+	Ops        []string `knob:"op" values:"latency stream bidir pingpong" free:"true" arg:"list" group:"what" help:"operations: latency, stream, bidir, pingpong"`
+	Bidir      bool     `knob:"bidir" group:"what" help:"measure bidir too"`
+	Vs         []string `knob:"vs" arg:"list" group:"what" help:"baselines measured in the same run, interleaved: "`
+	Preset     string   `knob:"preset" arg:"name" group:"what"`
+}
+
+// howSettings say how a cell is measured.
+type howSettings struct {
+	Iters    int           `knob:"iters,n" range:"1..1000000000" arg:"N" group:"how" help:"samples per cell (default: 10 to 1000 by size and window)"`
+	Warmup   *int          `knob:"warmup,w" range:"0..1000000000" arg:"N" group:"how" help:"iterations before the samples (default: 2 to 50 by iterations)"`
+	Duration time.Duration `knob:"duration,D" range:"1us.." group:"how" help:"measure each cell this long instead of a number of iterations"`
+	Until    until         `knob:"until" arg:"ci=P%" group:"how" help:"stop a cell when its median is known so well: ci=1% (95 % interval, ±)"`
+	Offset   size          `knob:"offset" group:"expert" help:"bytes from the start of the allocation to the message (default 0)"`
+	Check    check         `knob:"check,c" default:"full" arg:"full|sample|off" group:"how" help:"payload check (1 and 0 mean full and off)"`
+	Pin      string        `knob:"pin" values:"auto off" group:"expert" help:"auto: pin each rank near its device before it allocates"`
+	Seed     *uint64       `knob:"seed" arg:"N" group:"expert" help:"seed of the payloads (default 1)"`
+	Launcher string        `knob:"launcher" arg:"command" group:"expert" help:"put this before each worker's command, such as an emulator or a profiler"`
+	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY leaves a copy out, stale=FILL writes no payload from then on, late completes copies as late as a device may"`
+}
+
+// windowSetting is how many messages are in flight, in the paths that leave it at that.
+type windowSetting struct {
+	Window int `knob:"window" range:"1..4096" of:"op=stream,bidir" arg:"N" group:"how" help:"messages in flight in stream and bidir (default 8, fewer when they are large)"`
+}
+
+// viewSettings say how a result is shown.
+type viewSettings struct {
+	Format string `knob:"format" values:"table json csv md benchfmt" of:"out!=-" group:"output" help:"what stdout gets"`
+	Wide   bool   `knob:"wide" of:"format=table,md out!=-" group:"output" help:"all columns of the table"`
+}
+
+// claimsView says how claims are shown.
+type claimsView struct {
+	Format string `knob:"format" values:"table json md" of:"out!=-" group:"output" help:"what stdout gets"`
+}
+
+// runSettings are those of all commands that measure.
+type runSettings struct {
+	Out     string        `knob:"out" arg:"file" group:"output" help:"write the complete result, samples included, to this JSON file; -: to stdout, in place of the view"`
+	Quiet   bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
+	Timeout time.Duration `knob:"timeout,T" default:"1m" range:"1s.." group:"how" help:"give up after this long without progress"`
+}
+
+// outputSettings say what is shown, and what makes a run fail.
+type outputSettings struct {
+	viewSettings
+	runSettings
+	RequirePath string `knob:"require-path" arg:"path" group:"output" help:"fail unless this path is the one that runs"`
+	RequireVs   bool   `knob:"require-vs" of:"vs" group:"output" help:"fail when a baseline cannot run instead of printing n/a"`
+}
+
+type size = knob.Size
+
+// check is --check.
+type check string
+
+// Check refuses what is no check.
+func (c check) Check() error {
+	if c.kind() == "" {
+		return errors.New("use full, sample or off")
+	}
+	return nil
+}
+
+// kind is what is compared; "": no such check.
+func (c check) kind() transport.Check {
+	switch c {
+	case "", "full", "1":
+		return transport.CheckFull
+	case "sample":
+		return transport.CheckSample
+	case "off", "0":
+		return transport.CheckOff
+	}
+	return ""
+}
+
+// until is --until.
+type until string
+
+// Check refuses what is no bound.
+func (u until) Check() error {
+	_, err := u.interval()
+	return err
+}
+
+// interval is the half width of the median's confidence interval at which a cell ends, as a share of the median; 0: it
+// ends otherwise.
+func (u until) interval() (float64, error) {
+	if u == "" {
+		return 0, nil
+	}
+	value, isCI := strings.CutPrefix(string(u), "ci=")
+	percent, isPercent := strings.CutSuffix(value, "%")
+	f, err := strconv.ParseFloat(percent, 64)
+	if !isCI || !isPercent || err != nil || !(f > 0 && f < 100) {
+		return 0, errors.New("want ci=P% with P above 0 and below 100, such as ci=1%")
+	}
+	return f / 100, nil
+}

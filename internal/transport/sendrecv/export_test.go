@@ -1,0 +1,8 @@
+package sendrecv
+
+// The protocol's bounds of settings.
+const (
+	MaxCTAs   = maxCTAs
+	MaxBurst  = maxBurst
+	MaxStages = staging / grain
+)
