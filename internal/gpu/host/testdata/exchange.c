@@ -82,7 +82,9 @@ static void open_rank(struct rank *r) {
 	r->lines = zeroed(SR_LINES);
 	r->src = zeroed(WINDOW * SPACING);
 	r->dst = zeroed(WINDOW * SPACING);
-	r->queue = p2p_host_queue_new(&e);
+	cpu_set_t here;
+	MUST(sched_getaffinity(0, sizeof here, &here) == 0);
+	r->queue = p2p_host_queue_new(&here, sizeof here, &e);
 	MUST(r->queue);
 	r->ctx = (struct p2p_ctx){
 		.progress = &r->progress, .team = &r->progress, .ranks = 1, .timeout_ns = 120000000000u, .yield = 1};
