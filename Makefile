@@ -46,7 +46,7 @@ lint: ## format, linters, C warnings as errors, the house's own rules
 	shellcheck $(wildcard $(SH_FILES))
 	CGO_CFLAGS='-g -O2 -Werror' go build ./...
 	$(MAKE) --no-print-directory -B bin/bareloop
-	go test ./internal/house
+	go test ./internal/archtest
 
 fmt: ## format Go and C
 	scripts/setup build lint

@@ -35,10 +35,9 @@ type common struct {
 	accept func(gpu.Driver, gpu.Info) error
 	// faults are the values of --inject that the path itself commits; others are its devices'.
 	faults []string
-	// shape has the path's last word on the request, its baselines excepted.
-	shape func(*sweep.Spec) error
-	// beside is how baselines are measured, so that they can stand beside the path.
-	beside beside
+	// adjustSpec applies the path's own rules to the request before the baselines are added.
+	adjustSpec func(*sweep.Spec) error
+	baseline   baselineConfig
 }
 
 // traits are what a path has of its own among the flags that every path has.
@@ -126,7 +125,7 @@ func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	}
 	s.Until, _ = c.Until.interval() // was checked
 	for _, step := range []func(*sweep.Spec) error{
-		c.checkInject, c.readSizes, c.readOps, c.shape, func(s *sweep.Spec) error { return c.checkSettings(s.Ops) },
+		c.checkInject, c.readSizes, c.readOps, c.adjustSpec, func(s *sweep.Spec) error { return c.checkSettings(s.Ops) },
 		c.readBaselines, c.presetArms,
 	} {
 		if err := step(&s); err != nil {
@@ -241,7 +240,7 @@ func (c *common) readOps(s *sweep.Spec) error {
 func (c *common) readBaselines(s *sweep.Spec) error {
 	seen := map[string]bool{}
 	for _, name := range c.Vs {
-		arm, err := baseline(name, s.Devices[0].Kind, c.beside)
+		arm, err := baseline(name, s.Devices[0].Kind, c.baseline)
 		if err != nil {
 			return err
 		}

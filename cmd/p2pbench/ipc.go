@@ -36,7 +36,7 @@ func (f *ipcFlags) shared() *common { return &f.common }
 
 func (f *ipcFlags) register(fs *pflag.FlagSet) {
 	f.registerCommon(fs, ipcTraits)
-	f.faults, f.shape = ipc.Faults, f.shapeSpec
+	f.faults, f.adjustSpec = ipc.Faults, f.setWindow
 	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, f.o.EngineName(), f.o.Handle) }
 	f.addSettings(&f.windowSetting, &f.graph, &f.o)
 }
@@ -73,8 +73,8 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 // graphs reports whether each window is started as one graph.
 func (f *ipcFlags) graphs() bool { return f.graph.Graph == 1 }
 
-// shapeSpec sets the window, and says whether it is recorded.
-func (f *ipcFlags) shapeSpec(s *sweep.Spec) error {
+// setWindow sets the window, and says whether it is recorded.
+func (f *ipcFlags) setWindow(s *sweep.Spec) error {
 	if f.graphs() && s.Devices[0].Kind == host.Kind {
 		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
 	}

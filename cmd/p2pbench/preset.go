@@ -52,7 +52,7 @@ func (c *common) applyPreset() error {
 // presetArms are those that the preset measures beside its own: the same run with other flags of the path.
 func (c *common) presetArms(s *sweep.Spec) error {
 	p, _ := claim.PresetNamed(c.Preset)
-	for _, beside := range p.Beside {
+	for _, b := range p.Baselines {
 		f, ok := pathNamed(p.Path)
 		if !ok {
 			return fmt.Errorf("preset %s: no path command %q", p.Name, p.Path)
@@ -63,7 +63,7 @@ func (c *common) presetArms(s *sweep.Spec) error {
 		for _, flag := range p.On(s.Devices[0].Kind != host.Kind) {
 			args = append(args, "--"+flag.Name, flag.Value)
 		}
-		args = append(args, beside.Args[1:]...)
+		args = append(args, b.Args[1:]...)
 		c.flags.Visit(func(given *pflag.Flag) {
 			if slices.Contains(c.traits.free, given.Name) {
 				args = append(args, "--"+given.Name, given.Value.String())
@@ -79,7 +79,7 @@ func (c *common) presetArms(s *sweep.Spec) error {
 		if err != nil {
 			return err
 		}
-		arm.Name = beside.Label
+		arm.Name = b.Label
 		s.Baselines = append(s.Baselines, arm)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (f *rdmaFlags) shared() *common { return &f.common }
 
 func (f *rdmaFlags) register(fs *pflag.FlagSet) {
 	f.registerCommon(fs, rdmaTraits)
-	f.shape, f.accept = f.shapeSpec, f.acceptDevice
+	f.adjustSpec, f.accept = f.setWindow, f.acceptDevice
 	f.addSettings(&f.o, &f.sample)
 }
 
@@ -57,7 +57,7 @@ func (f *rdmaFlags) arm() (worker.Arm, error) {
 	if _, err := rdma.New(f.o); err != nil {
 		return worker.Arm{}, usageError{err}
 	}
-	f.beside = beside{perMessage: true}
+	f.baseline = baselineConfig{perMessage: true}
 	arm := newArm("rdma", f.o)
 	arm.Regions = f.o.Regions(f.Ranks)
 	return arm, nil
@@ -87,15 +87,15 @@ func (f *rdmaFlags) acceptDevice(_ gpu.Driver, i gpu.Info) error {
 	return nil
 }
 
-// shapeSpec makes --window, which is of one connection, the messages of a sample.
-func (f *rdmaFlags) shapeSpec(s *sweep.Spec) error {
+// setWindow makes --window, which is of one connection, the messages of a sample.
+func (f *rdmaFlags) setWindow(s *sweep.Spec) error {
 	o, sample := f.o, f.sample
 	knob.Fill(nil, &o, &sample)
-	s.Least = 1
+	s.MinWindow = 1
 	if f.o.Window != 0 {
-		s.Least = min(o.Conns*o.Window, sweep.MaxUsual)
+		s.MinWindow = min(o.Conns*o.Window, sweep.MaxSlidingWindow)
 	}
-	s.Usual = min(o.Conns*o.Window*sample.Windows, sweep.MaxUsual)
+	s.DefaultWindow = min(o.Conns*o.Window*sample.Windows, sweep.MaxSlidingWindow)
 	largest, nic, err := f.o.Largest(s.Devices)
 	if err != nil {
 		return nil //nolint:nilerr // without a device there is no limit; a run finds that it is missing

@@ -168,7 +168,7 @@ func TestRDMATable(t *testing.T) {
 		`^latency: rdma, .*NIC fake0,fake1, GID 10\.88\.0\.1 \(RoCE v2, index 1\), MTU \d+, soft-RoCE, completion receiver`,
 		`connections: from the least to the most`,
 		` 64K 16 `,
-		`beside it, interleaved: memcpy cpu-memcpy`,
+		`baselines, interleaved: memcpy cpu-memcpy`,
 		`misroutes 0, .*qps 4, cqs 4, .*comms 16, queues of .*, set-up of a connection .* µs, of one that shares .* µs`,
 		`vendor not available: UDMA mask .*CTS offload`,
 		`caveat the CPU plays the NIC \(soft-RoCE\): of the figures only ratios`,

@@ -97,8 +97,8 @@ func newArm(name string, options any) worker.Arm {
 // baselines are the values of --vs.
 var baselines = []string{"memcpy", "nccl[:CTAS]", "nccl-graph[:CTAS]"}
 
-// beside is what baselines take over from the path beside which they stand.
-type beside struct {
+// baselineConfig is what a baseline takes over from the path that it is compared with.
+type baselineConfig struct {
 	timing string // "device" or "host"; "": host
 	ring   bool
 	ctas   int // thread blocks of the path's kernel; 0: not bound, or none
@@ -107,21 +107,21 @@ type beside struct {
 }
 
 // baseline makes the arm for a value of --vs on that kind of device.
-func baseline(value, kind string, b beside) (worker.Arm, error) {
+func baseline(value, kind string, c baselineConfig) (worker.Arm, error) {
 	name, ctas, bound := strings.Cut(value, ":")
 	switch {
 	case name == "memcpy" && bound:
 		return worker.Arm{}, usagef("--vs %s: memcpy has no CTAs to choose: use memcpy", value)
 	case name == "memcpy":
-		o := memcpy.Options{Timing: b.timing}
-		if kind == host.Kind && b.timing != memcpy.TimingDevice { // a queue copies in one way
+		o := memcpy.Options{Timing: c.timing}
+		if kind == host.Kind && c.timing != memcpy.TimingDevice { // a queue copies in one way
 			o.Engine = "cpu-memcpy" // libc's
 		}
 		return newArm(name, o), nil
 	case name == "nccl" || name == "nccl-graph":
-		o := nccl.Options{Graph: name == "nccl-graph", Timing: b.timing, Ring: b.ring, PerMessage: b.perMessage}
+		o := nccl.Options{Graph: name == "nccl-graph", Timing: c.timing, Ring: c.ring, PerMessage: c.perMessage}
 		var err error
-		if o.CTAs, err = ncclCTAs(value, ctas, bound, b); err != nil {
+		if o.CTAs, err = ncclCTAs(value, ctas, bound, c); err != nil {
 			return worker.Arm{}, err
 		}
 		arm := newArm("nccl", o)
@@ -135,14 +135,14 @@ func baseline(value, kind string, b beside) (worker.Arm, error) {
 
 // ncclCTAs is the number of thread blocks that NCCL is asked for: the one behind its name, else as many as the path has;
 // 0: its own choice.
-func ncclCTAs(value, ctas string, bound bool, b beside) (int, error) {
+func ncclCTAs(value, ctas string, bound bool, c baselineConfig) (int, error) {
 	name, _, _ := strings.Cut(value, ":")
 	switch {
-	case !bound && b.ctas > nccl.MaxCTAs:
+	case !bound && c.ctas > nccl.MaxCTAs:
 		return 0, usagef("--vs %s: it has %d CTAs at most, and the path has %d: name their number, such as %s:%d, or %s:auto",
-			value, nccl.MaxCTAs, b.ctas, name, nccl.MaxCTAs, name)
+			value, nccl.MaxCTAs, c.ctas, name, nccl.MaxCTAs, name)
 	case !bound:
-		return b.ctas, nil
+		return c.ctas, nil
 	case ctas == "auto":
 		return 0, nil
 	}

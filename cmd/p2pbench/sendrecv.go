@@ -39,7 +39,7 @@ func (f *sendrecvFlags) shared() *common { return &f.common }
 
 func (f *sendrecvFlags) register(fs *pflag.FlagSet) {
 	f.registerCommon(fs, sendrecvTraits)
-	f.shape = f.shapeSpec
+	f.adjustSpec = f.setLaunches
 	f.accept = func(d gpu.Driver, i gpu.Info) error { return d.Accepts(i, "", f.o.Handle) }
 	f.addSettings(&f.windowSetting, &f.graph, &f.o)
 }
@@ -56,9 +56,9 @@ func (f *sendrecvFlags) arm() (worker.Arm, error) {
 		return worker.Arm{}, usageError{err}
 	}
 	f.ring = f.o.Ring
-	f.beside = beside{timing: cmp.Or(f.o.Timing, memcpy.TimingDevice), ring: f.ring, ctas: f.o.CTAs, perMessage: true}
+	f.baseline = baselineConfig{timing: cmp.Or(f.o.Timing, memcpy.TimingDevice), ring: f.ring, ctas: f.o.CTAs, perMessage: true}
 	if f.o.Variant == "stable" {
-		f.beside.ctas *= 2 // half of its blocks send
+		f.baseline.ctas *= 2 // half of its blocks send
 	}
 	return newArm("sendrecv", f.o), nil
 }
@@ -82,11 +82,11 @@ func (f *sendrecvFlags) checkGraph() error {
 	return nil
 }
 
-// shapeSpec sets windows, graphs and a ring's operation.
-func (f *sendrecvFlags) shapeSpec(s *sweep.Spec) error {
+// setLaunches sets windows, graphs and a ring's operation.
+func (f *sendrecvFlags) setLaunches(s *sweep.Spec) error {
 	s.Window = f.Window
 	if f.graph.Graph != nil {
-		s.Usual = *f.graph.Graph
+		s.DefaultWindow = *f.graph.Graph
 	}
 	// Baselines go by it, too. libc's memcpy has nothing to record.
 	s.Graph = f.o.Launch == "graph" && (s.Devices[0].Kind != host.Kind || f.o.Timing != "host")

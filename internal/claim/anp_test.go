@@ -35,9 +35,9 @@ func arms() record.Document {
 		c := &d.Cells[i]
 		c.Window = 256
 		*c = reporttest.Measured(*c, c.SamplesNS)
-		for k, beside := range p.Beside {
+		for k, baseline := range p.Baselines {
 			us := c.Lat.P50 * (1 + float64(k)/100)
-			*c = reporttest.Against(*c, beside.Label, "rdma", reporttest.Sampling(100, us))
+			*c = reporttest.Against(*c, baseline.Label, "rdma", reporttest.Sampling(100, us))
 			v := &c.Vs[k]
 			v.Counters = map[string]uint64{"qps": uint64(64 >> k), "setup_ns": 812345}
 			v.Conns, v.Fairness = reporttest.Connections(16, 200, c.Size, us/32)

@@ -363,7 +363,7 @@ func TestANPArms(t *testing.T) {
 	}
 	p, _ := PresetNamed("anp-20")
 	labels := []string{}
-	for _, a := range p.Beside {
+	for _, a := range p.Baselines {
 		if slices.Contains(labels, a.Label) || a.Label == anpShared(4, 2).Label {
 			t.Errorf("%s is there twice", a.Label)
 		}

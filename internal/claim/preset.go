@@ -10,9 +10,9 @@ type Preset struct {
 	Flags  []Flag
 	OnGPU  []Flag // more, where the devices are GPUs
 	OnHost []Flag // more, where they are CPU memory
-	// Beside are more arms of the same path, measured interleaved with it: their Args are flags without the path. Sizes,
+	// Baselines are more arms of the same path, measured interleaved with it: their Args are flags without the path. Sizes,
 	// operations and samples are the preset's.
-	Beside []Arm
+	Baselines []Arm
 }
 
 // Flag is a flag by its long name, without dashes.
@@ -85,12 +85,12 @@ func ucclPresets() []Preset {
 // anpPresets are runs of `p2pbench rdma`: the pull request's shared queue pairs, beside those that are not shared and
 // the control arms. The windows are short, since every arm has buffers of its own.
 func anpPresets() []Preset {
-	beside := []Arm{anpOwn(4), anpOwn(1), anpOwnDeep()}
+	baselines := []Arm{anpOwn(4), anpOwn(1), anpOwnDeep()}
 	for _, groups := range []int{1, 2, 8, 16} {
-		beside = append(beside, anpShared(groups, 2))
+		baselines = append(baselines, anpShared(groups, 2))
 	}
 	for _, depth := range []int{1, 4, 8} {
-		beside = append(beside, anpShared(4, depth))
+		baselines = append(baselines, anpShared(4, depth))
 	}
 	return []Preset{{
 		Name: "anp-20", Path: "rdma", Title: "ROCm/amd-anp#20, 16 connections on shared queue pairs",
@@ -102,9 +102,9 @@ func anpPresets() []Preset {
 			{"op", "stream"},
 			{"warmup", "5"},
 		},
-		OnGPU:  []Flag{{"sizes", "8,4K,64K,1M"}, {"windows", "2"}, {"iters", "100"}},
-		OnHost: []Flag{{"sizes", "8,4K,64K"}, {"windows", "1"}, {"iters", "20"}},
-		Beside: beside,
+		OnGPU:     []Flag{{"sizes", "8,4K,64K,1M"}, {"windows", "2"}, {"iters", "100"}},
+		OnHost:    []Flag{{"sizes", "8,4K,64K"}, {"windows", "1"}, {"iters", "20"}},
+		Baselines: baselines,
 	}}
 }
 

@@ -227,7 +227,7 @@ func (b block) baselineText() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("beside it, interleaved: %s; ratio = its p50 ÷ p50, above 1: %s is faster",
+	return fmt.Sprintf("baselines, interleaved: %s; ratio = its p50 ÷ p50, above 1: %s is faster",
 		strings.Join(parts, ", "), Clean(b.cells[0].Transport))
 }
 

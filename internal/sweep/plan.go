@@ -6,6 +6,7 @@
 package sweep
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -21,23 +22,23 @@ import (
 
 // Spec is what was asked for.
 type Spec struct {
-	Subject   worker.Arm   // the transport that is measured
-	Baselines []worker.Arm // measured beside it, interleaved
-	Missing   []Missing    // baselines that were asked for and cannot run here
-	Devices   []gpu.Info   // by rank
-	Ops       []transport.Op
-	Sizes     []uint64      // bytes
-	Offset    uint64        // bytes from the start of the allocation to the first message
-	Iters     int           // samples per cell; 0: by size
-	Warmup    int           // iterations before each cell's samples; -1: by iterations
-	Window    int           // messages in flight in stream and bidir; 0: Usual, fewer when they are large
-	Usual     int           // messages of a window where Window leaves it open; 0: DefaultWindow
-	Least     int           // messages of such a window however large they are; 0: one
-	Duration  time.Duration // measure each cell this long instead of a number of iterations; 0: do not
-	Until     float64       // stop a cell when the median is known to this fraction (0.01); 0: do not
-	Check     transport.Check
-	Graph     bool
-	Seed      uint64
+	Subject       worker.Arm   // the transport that is measured
+	Baselines     []worker.Arm // measured beside it, interleaved
+	Missing       []Missing    // baselines that were asked for and cannot run here
+	Devices       []gpu.Info   // by rank
+	Ops           []transport.Op
+	Sizes         []uint64      // bytes
+	Offset        uint64        // bytes from the start of the allocation to the first message
+	Iters         int           // samples per cell; 0: by size
+	Warmup        int           // iterations before each cell's samples; -1: by iterations
+	Window        int           // messages in flight in stream and bidir; 0: DefaultWindow, fewer if they are large
+	DefaultWindow int           // window where Window is 0; 0: the constant DefaultWindow
+	MinWindow     int           // least window where Window is 0, however large the messages; 0: one
+	Duration      time.Duration // measure each cell this long instead of a number of iterations; 0: do not
+	Until         float64       // stop a cell when the median is known to this fraction (0.01); 0: do not
+	Check         transport.Check
+	Graph         bool
+	Seed          uint64
 }
 
 // Missing is a baseline that cannot run here, and why.
@@ -126,10 +127,10 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%d warm-up iterations: want 0 to %d", s.Warmup, MaxIters)
 	case s.Window < 0 || s.Window > MaxWindow:
 		return fmt.Errorf("window %d: want 1 to %d", s.Window, MaxWindow)
-	case s.Usual < 0 || s.Usual > MaxUsual:
-		return fmt.Errorf("window %d: want 1 to %d", s.Usual, MaxUsual)
-	case s.Least < 0 || s.Least > MaxUsual:
-		return fmt.Errorf("window %d: want 1 to %d", s.Least, MaxUsual)
+	case s.DefaultWindow < 0 || s.DefaultWindow > MaxSlidingWindow:
+		return fmt.Errorf("window %d: want 1 to %d", s.DefaultWindow, MaxSlidingWindow)
+	case s.MinWindow < 0 || s.MinWindow > MaxSlidingWindow:
+		return fmt.Errorf("window %d: want 1 to %d", s.MinWindow, MaxSlidingWindow)
 	case !(s.Until >= 0 && s.Until < 1): // a NaN is neither
 		return fmt.Errorf("stop at an interval of %g: want a fraction above 0 and below 1, such as 1%%", s.Until)
 	case s.Duration > 0 && s.Iters > 0:
@@ -145,10 +146,11 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// MaxWindow bounds the messages in flight, and MaxUsual those of a window that a path keeps in flight a part at a time.
+// MaxWindow bounds the messages in flight. MaxSlidingWindow bounds the messages per sample of a path that keeps only a
+// part of them in flight at a time.
 const (
-	MaxWindow = 4096
-	MaxUsual  = 1 << 16
+	MaxWindow        = 4096
+	MaxSlidingWindow = 1 << 16
 )
 
 // MaxIters bounds the samples and the warm-up of a cell.
@@ -189,11 +191,8 @@ func (s Spec) window(op transport.Op, size uint64) int {
 	if s.onHost() {
 		most = hostWindowBytes
 	}
-	usual := uint64(DefaultWindow)
-	if s.Usual > 0 {
-		usual = uint64(s.Usual)
-	}
-	return max(int(min(max(most/max(size, 1), 1), usual)), s.Least)
+	window := uint64(cmp.Or(s.DefaultWindow, DefaultWindow))
+	return max(int(min(max(most/max(size, 1), 1), window)), s.MinWindow)
 }
 
 func (s Spec) iters(size, window uint64) int {

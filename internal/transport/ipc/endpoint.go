@@ -16,7 +16,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
-	"github.com/p2pbench/p2pbench/internal/transport/link"
+	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
 // endpoint is one rank's end when every rank is a process of its own.
@@ -24,7 +24,7 @@ type endpoint struct {
 	env  transport.Env
 	o    Options // settled; the path is no longer "auto"
 	side *side
-	link *link.Link
+	conn *rendezvous.Conn
 	path transport.Path
 }
 
@@ -42,7 +42,7 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 		}
 	}
 	if ep.side, err = openSide(ep.o, env.Rank, env.Device, env.Region, env.Wait.WithWake(ep.o.wait())); err == nil {
-		ep.link, err = link.Open(env.Run, env.Rank)
+		ep.conn, err = rendezvous.Open(env.Run, env.Rank)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("ipc: open: %w", err), ep.Close())
@@ -50,7 +50,7 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 	return ep, nil
 }
 
-func (ep *endpoint) Address() []byte { return ep.link.Address() }
+func (ep *endpoint) Address() []byte { return ep.conn.Address() }
 
 // hello is what the ranks must agree on before they share memory.
 type hello struct {
@@ -69,8 +69,8 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
 	end := ep.side.end
-	end.link = (*C.struct_ipc_link)(ep.link.Memory())
-	end.socket = C.int32_t(ep.link.Socket())
+	end.link = (*C.struct_ipc_link)(ep.conn.Memory())
+	end.socket = C.int32_t(ep.conn.Socket())
 	if err := abi.Call(func(e *C.struct_p2p_error) { C.p2p_ipc_connect(end, introduce, e) }); err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
@@ -94,7 +94,7 @@ func (ep *endpoint) meet(ctx context.Context, server []byte) (introduce C.int, e
 		return 0, err
 	}
 	bytes := int(C.p2p_ipc_link_bytes(&ep.side.end.cfg))
-	m, err := ep.link.Connect(ctx, server, link.Message{Payload: own, FD: -1}, bytes)
+	m, err := ep.conn.Connect(ctx, server, rendezvous.Message{Payload: own, FD: -1}, bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -128,9 +128,9 @@ func (ep *endpoint) Close() error {
 	if ep.side != nil {
 		errs = append(errs, ep.side.Close())
 	}
-	if ep.link != nil {
-		errs = append(errs, ep.link.Close())
-		ep.link = nil
+	if ep.conn != nil {
+		errs = append(errs, ep.conn.Close())
+		ep.conn = nil
 	}
 	return errors.Join(errs...)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
-	"github.com/p2pbench/p2pbench/internal/transport/link"
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
+	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
 // How long the end of a communicator may take. The parent gives a worker a little longer to leave.
@@ -41,9 +41,9 @@ type endpoint struct {
 	memory  []io.Closer // what source and inbox are in
 	source  *C.uint8_t
 	inbox   *C.uint8_t
-	bytes   uint64     // of each
-	link    *link.Link // nil: the ranks need no words with each other
-	held    *held      // nil: the host times
+	bytes   uint64           // of each
+	conn    *rendezvous.Conn // nil: the ranks need no words with each other
+	held    *held            // nil: the host times
 	// recorder records NCCL's calls, to start them as one or to see what they launch.
 	recorder *C.struct_p2p_recorder
 	id       C.struct_nccl_id // rank 0's, of the communicator that is timed
@@ -79,7 +79,7 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	case t.o.Timing == TimingDevice:
 		ep.held, err = openHeld(env.Device, ep.table())
 	case !t.o.Ring:
-		ep.link, err = link.Open(env.Run, env.Rank)
+		ep.conn, err = rendezvous.Open(env.Run, env.Rank)
 	}
 	if err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ type address struct {
 
 func (ep *endpoint) Address() []byte {
 	var a address
-	if ep.link != nil {
-		a.Link = ep.link.Address()
+	if ep.conn != nil {
+		a.Link = ep.conn.Address()
 	}
 	if ep.env.Rank == 0 {
 		a.ID = C.GoBytes(unsafe.Pointer(&ep.id), C.sizeof_struct_nccl_id)
@@ -204,8 +204,8 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.id)), len(server.ID)), server.ID)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&ep.twin)), len(server.Twin)), server.Twin)
-	if ep.link != nil {
-		if _, err := ep.link.Connect(ctx, server.Link, link.Message{FD: -1}, int(C.sizeof_struct_nccl_link)); err != nil {
+	if ep.conn != nil {
+		if _, err := ep.conn.Connect(ctx, server.Link, rendezvous.Message{FD: -1}, int(C.sizeof_struct_nccl_link)); err != nil {
 			return fmt.Errorf("nccl: connect: %w", err)
 		}
 	}
@@ -240,8 +240,8 @@ func (ep *endpoint) setEnd() {
 		rank: C.uint32_t(rank), ranks: C.uint32_t(ranks), per_message: flag(ep.o.PerMessage),
 		next: C.uint32_t((rank + 1) % ranks), previous: C.uint32_t((rank + ranks - 1) % ranks),
 	}
-	if ep.link != nil {
-		ep.end.link = (*C.struct_nccl_link)(ep.link.Memory())
+	if ep.conn != nil {
+		ep.end.link = (*C.struct_nccl_link)(ep.conn.Memory())
 	}
 	if ep.held != nil {
 		ep.end.queue, ep.end.gate = ep.held.table(), ep.held.gate()
@@ -383,9 +383,9 @@ func (ep *endpoint) Close() error {
 		errs = append(errs, m.Close())
 	}
 	ep.memory = nil
-	if ep.link != nil {
-		errs = append(errs, ep.link.Close())
-		ep.link = nil
+	if ep.conn != nil {
+		errs = append(errs, ep.conn.Close())
+		ep.conn = nil
 	}
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil

@@ -21,7 +21,7 @@ func TestHWSuite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Most, s.Least = most, least(forms[name])
+			s.MaxSize, s.MinSize = most, least(forms[name])
 			transporttest.Run(t, s)
 		})
 	}

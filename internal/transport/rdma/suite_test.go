@@ -95,7 +95,7 @@ func TestSuite(t *testing.T) {
 	for name, o := range forms {
 		t.Run(name, func(t *testing.T) {
 			s := subject(t, 2, o)
-			s.Most, s.Least = 1<<30, least(o) // of the fake's ports
+			s.MaxSize, s.MinSize = 1<<30, least(o) // of the fake's ports
 			transporttest.Run(t, s)
 		})
 	}

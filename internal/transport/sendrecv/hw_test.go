@@ -50,7 +50,7 @@ func TestHWVariants(t *testing.T) {
 			s := subject(t, devices, o)
 			s.Graph = o.Launch == ""
 			s.Free = devices[0].Memory * 9 / 10
-			s.Brief = o.Launch != "" || o.Variant != "put" && o.Variant != "ce"
+			s.SkipLarge = o.Launch != "" || o.Variant != "put" && o.Variant != "ce"
 			transporttest.Run(t, s)
 		})
 	}

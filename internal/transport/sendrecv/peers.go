@@ -18,7 +18,7 @@ import (
 
 	"github.com/p2pbench/p2pbench/internal/gpu"
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
-	"github.com/p2pbench/p2pbench/internal/transport/link"
+	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
 // neighbours are the ranks that a rank of a ring has to do with. Between two ranks next and previous are one.
@@ -107,7 +107,7 @@ type hello struct {
 // peer is a neighbour.
 type peer struct {
 	rank   int
-	link   *link.Link
+	conn   *rendezvous.Conn
 	hello  hello
 	fd     int     // came with the hello; -1: none
 	base   uintptr // of its memory as mapped here; 0: not mapped
@@ -120,7 +120,7 @@ func openPeers(run string, rank int, n neighbours) (_ []*peer, err error) {
 	defer func() {
 		if err != nil {
 			for _, p := range out {
-				err = errors.Join(err, p.link.Close())
+				err = errors.Join(err, p.conn.Close())
 			}
 		}
 	}()
@@ -130,7 +130,7 @@ func openPeers(run string, rank int, n neighbours) (_ []*peer, err error) {
 		if p.server {
 			end = 0
 		}
-		if p.link, err = link.Open(fmt.Sprintf("%s-%d-%d", run, min(rank, other), max(rank, other)), end); err != nil {
+		if p.conn, err = rendezvous.Open(fmt.Sprintf("%s-%d-%d", run, min(rank, other), max(rank, other)), end); err != nil {
 			return out, err
 		}
 		out = append(out, p)
@@ -145,7 +145,7 @@ func (ep *endpoint) Address() []byte {
 	a := address{}
 	for _, p := range ep.peers {
 		if p.server {
-			a[strconv.Itoa(p.rank)] = p.link.Address()
+			a[strconv.Itoa(p.rank)] = p.conn.Address()
 		}
 	}
 	b, _ := json.Marshal(a) // cannot fail: strings and JSON only
@@ -187,7 +187,7 @@ func (ep *endpoint) greet(ctx context.Context, p *peer, addresses [][]byte, own 
 		}
 		server = a[strconv.Itoa(ep.env.Rank)]
 	}
-	m, err := p.link.Connect(ctx, server, link.Message{Payload: text, FD: own.FD}, int(C.sizeof_struct_sendrecv_link))
+	m, err := p.conn.Connect(ctx, server, rendezvous.Message{Payload: text, FD: own.FD}, int(C.sizeof_struct_sendrecv_link))
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (ep *endpoint) neighbour(rank int) (*peer, partition) {
 
 // mail is what rank from writes to rank to, its neighbour.
 func (p *peer) mail(from, to int) *C.struct_sendrecv_mail {
-	l := (*C.struct_sendrecv_link)(p.link.Memory())
+	l := (*C.struct_sendrecv_link)(p.conn.Memory())
 	if from < to {
 		return &l.from[0]
 	}
@@ -254,5 +254,5 @@ func (p *peer) Close(m gpu.Memory) error {
 		errs = append(errs, m.Table().Unmap(p.base))
 		p.base = 0
 	}
-	return errors.Join(append(errs, p.link.Close())...)
+	return errors.Join(append(errs, p.conn.Close())...)
 }

@@ -80,14 +80,14 @@ func Require(t *testing.T, d gpu.Driver, n int) []gpu.Info {
 
 // Subject is a transport under test between two devices.
 type Subject struct {
-	Arm     worker.Arm
-	Devices []gpu.Info
-	Ranks   []int  // that take part in a batch
-	Free    uint64 // bytes each device may be asked for; messages beyond 4 GiB are tested when they fit
-	Graph   bool   // the engine can record a window
-	Most    uint64 // bytes of the largest message; 0: there is no limit
-	Least   uint64 // bytes of the smallest message
-	Brief   bool   // no messages beyond 4 GiB: the test runs other forms of the transport on these
+	Arm       worker.Arm
+	Devices   []gpu.Info
+	Ranks     []int  // that take part in a batch
+	Free      uint64 // bytes each device may be asked for; messages beyond 4 GiB are tested when they fit
+	Graph     bool   // the engine can record a window
+	MaxSize   uint64 // bytes of the largest message; 0: there is no limit
+	MinSize   uint64 // bytes of the smallest message
+	SkipLarge bool   // no messages beyond 4 GiB: another form of the transport is tested with these
 }
 
 // Run runs the whole suite.
@@ -96,7 +96,7 @@ func Run(t *testing.T, s Subject) {
 	t.Run("offsets", s.offsets)
 	t.Run("windows", s.windows)
 	t.Run("checks", s.checks)
-	if !s.Brief {
+	if !s.SkipLarge {
 		t.Run("beyond 4 GiB", s.large)
 	}
 	t.Run("corruption", s.corruption)
@@ -186,7 +186,7 @@ func batch(op transport.Op, size uint64) transport.Batch {
 
 // possible are the sizes that the transport takes.
 func (s Subject) possible(sizes []uint64) []uint64 {
-	return slices.DeleteFunc(slices.Clone(sizes), func(size uint64) bool { return size < s.Least })
+	return slices.DeleteFunc(slices.Clone(sizes), func(size uint64) bool { return size < s.MinSize })
 }
 
 func (s Subject) sizes(t *testing.T) {
@@ -241,10 +241,10 @@ func (s Subject) checks(t *testing.T) {
 }
 
 func (s Subject) large(t *testing.T) {
-	if s.Most > 0 {
-		_, err := s.team(t, 4096, nil).Run(t.Context(), 0, s.Ranks, batch(transport.OpLatency, s.Most+1))
-		if !errors.Is(err, worker.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprint("at most ", s.Most)) {
-			t.Errorf("%d bytes: got %v, want a refusal that names the most", s.Most+1, err)
+	if s.MaxSize > 0 {
+		_, err := s.team(t, 4096, nil).Run(t.Context(), 0, s.Ranks, batch(transport.OpLatency, s.MaxSize+1))
+		if !errors.Is(err, worker.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprint("at most ", s.MaxSize)) {
+			t.Errorf("%d bytes: got %v, want a refusal that names the most", s.MaxSize+1, err)
 		}
 		return
 	}

@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"bufio"
@@ -37,7 +37,7 @@ var (
 
 var floors = []floor{
 	{path: "cmd/p2pbench", imports: []string{"internal/..."}},
-	{path: "internal/house"},
+	{path: "internal/archtest"},
 	{path: "internal/cgroup"},
 	{path: "internal/rlimit"},
 	{path: "internal/knob"},
@@ -48,12 +48,12 @@ var floors = []floor{
 		imports: []string{"internal/sweep/...", "internal/knob", "internal/transport", "internal/gpu", "internal/gpu/abi", "internal/report/record", "internal/cgroup"},
 		tests:   anyPath,
 	},
-	{path: "internal/transport", imports: append([]string{"internal/knob", "internal/transport", "internal/transport/loop", "internal/transport/link"}, device...), tests: anyPath},
+	{path: "internal/transport", imports: append([]string{"internal/knob", "internal/transport", "internal/transport/loop", "internal/transport/rendezvous"}, device...), tests: anyPath},
 	{path: "internal/transport/ipc/lru/lrutest"},
 	{path: "internal/transport/ipc/ring/ringtest"},
 	{
 		path:    "internal/transport/rdma",
-		imports: append([]string{"internal/knob", "internal/transport", "internal/transport/loop", "internal/transport/link", "internal/transport/rdma/..."}, device...),
+		imports: append([]string{"internal/knob", "internal/transport", "internal/transport/loop", "internal/transport/rendezvous", "internal/transport/rdma/..."}, device...),
 		tests:   anyPath,
 	},
 	{path: "internal/transport/rdma/pool"},
@@ -96,7 +96,7 @@ func TestFloors(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
 		f := floorOf(filepath.ToSlash(filepath.Dir(path)))
 		if f == nil {
-			t.Errorf("%s: no floor for this package: add it to floors in internal/house/house_test.go", path)
+			t.Errorf("%s: no floor for this package: add it to floors in internal/archtest/house_test.go", path)
 			return
 		}
 		allowed := f.imports

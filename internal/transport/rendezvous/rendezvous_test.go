@@ -1,4 +1,4 @@
-package link
+package rendezvous
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-func ends(t *testing.T) (server, client *Link) {
+func ends(t *testing.T) (server, client *Conn) {
 	t.Helper()
-	run := fmt.Sprintf("link-%d-%d", os.Getpid(), time.Now().UnixNano())
+	run := fmt.Sprintf("rendezvous-%d-%d", os.Getpid(), time.Now().UnixNano())
 	server, err := Open(run, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestSwap(t *testing.T) {
 		t.Errorf("the descriptor that came is not the pipe: %v", err)
 	}
 	_ = r.Close()
-	words := func(l *Link) []byte { return unsafe.Slice((*byte)(l.Memory()), bytes) }
+	words := func(l *Conn) []byte { return unsafe.Slice((*byte)(l.Memory()), bytes) }
 	words(server)[bytes-1] = 7
 	if words(client)[bytes-1] != 7 || words(client)[0] != 0 {
 		t.Error("the memory is not shared, or not zeroed")
@@ -185,9 +185,9 @@ func TestCancelled(t *testing.T) {
 
 // A process of another user is told nothing, whichever end it is.
 func TestOtherUser(t *testing.T) {
-	for name, foreign := range map[string]func(server, client *Link){
-		"rank 1": func(server, _ *Link) { server.server.user++ },
-		"rank 0": func(_, client *Link) { client.user++ },
+	for name, foreign := range map[string]func(server, client *Conn){
+		"rank 1": func(server, _ *Conn) { server.server.user++ },
+		"rank 0": func(_, client *Conn) { client.user++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, client := ends(t)

@@ -1,11 +1,11 @@
-// Package link is what two ranks of one host share before they can measure anything: a word with each other, in which
+// Package rendezvous is what two ranks of one host share before they can measure anything: a word with each other, in which
 // file descriptors travel too, and a piece of memory for their control words.
 //
 // Rank 0 listens on a Unix socket in the abstract namespace and makes the memory, a memfd; rank 1 dials. Each sends
 // the other one message; after that the socket is the transport's, for more descriptors. Nothing has a name in a file system and nothing can be left behind.
 //
 // The package does not know what the message says or how the memory is laid out: that is each transport's own.
-package link
+package rendezvous
 
 import (
 	"context"
@@ -27,8 +27,8 @@ type Message struct {
 // maxPayload is how long a Payload may be.
 const maxPayload = 2048
 
-// Link is one rank's end.
-type Link struct {
+// Conn is one rank's end.
+type Conn struct {
 	run    string
 	server *listener // rank 0's, until it has connected
 	mem    []byte    // shared, once connected
@@ -37,14 +37,14 @@ type Link struct {
 }
 
 // Open starts a rank's end; rank 0 listens from here on. run is unique on this host.
-func Open(run string, rank int) (*Link, error) {
-	l := &Link{run: run, socket: -1, user: os.Geteuid()}
+func Open(run string, rank int) (*Conn, error) {
+	l := &Conn{run: run, socket: -1, user: os.Geteuid()}
 	if rank != 0 {
 		return l, nil
 	}
 	var err error
 	if l.server, err = listen(run, l.user); err != nil {
-		return nil, fmt.Errorf("link: %w", err)
+		return nil, fmt.Errorf("rendezvous: %w", err)
 	}
 	return l, nil
 }
@@ -54,7 +54,7 @@ type address struct {
 }
 
 // Address is rank 0's, which rank 1 needs. It is JSON.
-func (l *Link) Address() []byte {
+func (l *Conn) Address() []byte {
 	var a address
 	if l.server != nil {
 		a.Socket = l.server.name
@@ -65,15 +65,15 @@ func (l *Link) Address() []byte {
 
 // Connect swaps messages with the other rank and maps the shared memory, zeroed at first. server is rank 0's Address;
 // ctx needs a deadline. own.FD stays the caller's.
-func (l *Link) Connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
+func (l *Conn) Connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
 	theirs, err := l.connect(ctx, server, own, bytes)
 	if err != nil {
-		return Message{FD: -1}, fmt.Errorf("link: %w", err)
+		return Message{FD: -1}, fmt.Errorf("rendezvous: %w", err)
 	}
 	return theirs, nil
 }
 
-func (l *Link) connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
+func (l *Conn) connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
 	if len(own.Payload) > maxPayload {
 		return Message{}, fmt.Errorf("message of %d bytes, at most %d fit", len(own.Payload), maxPayload)
 	}
@@ -94,7 +94,7 @@ func (l *Link) connect(ctx context.Context, server []byte, own Message, bytes in
 }
 
 // serve is rank 0's part.
-func (l *Link) serve(ctx context.Context, own Message, bytes int) (Message, error) {
+func (l *Conn) serve(ctx context.Context, own Message, bytes int) (Message, error) {
 	fd, err := newMemory(bytes)
 	if err != nil {
 		return Message{}, err
@@ -109,7 +109,7 @@ func (l *Link) serve(ctx context.Context, own Message, bytes int) (Message, erro
 }
 
 // share maps the memory behind fd. When it cannot, the peer's message is of no use any more.
-func (l *Link) share(fd, bytes int, theirs Message) error {
+func (l *Conn) share(fd, bytes int, theirs Message) error {
 	mem, err := unix.Mmap(fd, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		closeFD(theirs.FD)
@@ -121,7 +121,7 @@ func (l *Link) share(fd, bytes int, theirs Message) error {
 
 // newMemory makes the memory of the control words.
 func newMemory(bytes int) (int, error) {
-	fd, err := unix.MemfdCreate("p2pbench-link", unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate("p2pbench-rendezvous", unix.MFD_CLOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("memfd_create: %w", err)
 	}
@@ -133,14 +133,14 @@ func newMemory(bytes int) (int, error) {
 }
 
 // Memory is the shared memory, nil before Connect and after Close.
-func (l *Link) Memory() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(l.mem)) }
+func (l *Conn) Memory() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(l.mem)) }
 
 // Socket is a descriptor of the connection to the other rank, a Unix seqpacket socket over which more descriptors may
 // travel; -1 before Connect and after Close.
-func (l *Link) Socket() int { return l.socket }
+func (l *Conn) Socket() int { return l.socket }
 
 // Close unmaps the memory, hangs up and stops listening. A second Close does nothing.
-func (l *Link) Close() error {
+func (l *Conn) Close() error {
 	var errs []error
 	if l.server != nil {
 		errs = append(errs, l.server.Close())
