@@ -10,7 +10,7 @@ import (
 )
 
 // Encode writes v as JSON in the layout of [Write]: indented, but a list or object that holds no other on one line,
-// and a newline at the end. Characters that are [Hidden] are escaped. Nothing is written when v cannot be expressed.
+// short members on lines of up to 120 columns, and a newline at the end. Characters that are [Hidden] are escaped. Nothing is written when v cannot be expressed.
 func Encode(w io.Writer, v any) error {
 	var compact bytes.Buffer
 	enc := json.NewEncoder(&compact)

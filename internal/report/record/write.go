@@ -6,7 +6,7 @@ import (
 )
 
 // Write writes the document as indented JSON with a newline at its end. A list or object that holds no other stays on
-// one line, so a cell's samples are one line. An empty Schema is written as [Schema]; a list that the schema has not
+// one line, so a cell's samples are one line; short members share lines of up to 120 columns. An empty Schema is written as [Schema]; a list that the schema has not
 // marked optional is written as [], never as null. Nothing is written when the document cannot be expressed, which
 // means that it holds a NaN or an infinity.
 func Write(w io.Writer, d Document) error { return Encode(w, d.filled()) }
@@ -41,10 +41,14 @@ func filledSlice[T any](s []T) []T {
 	return s
 }
 
+// lineLength is the number of columns up to which short members of an object share a line.
+const lineLength = 120
+
 // layOut breaks valid compact JSON into lines.
 func layOut(compact []byte) []byte {
 	var out bytes.Buffer
 	depth := 0
+	flat := true // the member that ended last holds no list or object of lists and objects
 	newline := func() {
 		out.WriteByte('\n')
 		for range depth {
@@ -66,13 +70,20 @@ func layOut(compact []byte) []byte {
 			out.WriteByte(c)
 			depth++
 			newline()
+			flat = true
 		case ']', '}':
 			depth--
 			newline()
 			out.WriteByte(c)
+			flat = false
 		case ',':
 			out.WriteByte(c)
-			newline()
+			if member := flatMember(compact, i+1); flat && member > 0 && column(out.Bytes())+member < lineLength {
+				out.WriteByte(' ')
+			} else {
+				newline()
+			}
+			flat = true
 		case ':':
 			out.WriteString(": ")
 		default:
@@ -81,6 +92,32 @@ func layOut(compact []byte) []byte {
 	}
 	out.WriteByte('\n')
 	return out.Bytes()
+}
+
+// column is the number of bytes since the last newline.
+func column(b []byte) int { return len(b) - 1 - bytes.LastIndexByte(b, '\n') }
+
+// flatMember is the number of columns that the member at i takes on a line, with the space before it and the comma
+// behind it, or 0 where it holds lists or objects that hold others.
+func flatMember(b []byte, i int) int {
+	columns := len(" ,")
+	for ; b[i] != ',' && b[i] != ']' && b[i] != '}'; i++ {
+		end := i + 1
+		switch b[i] {
+		case '"':
+			end = stringEnd(b, i)
+		case ':':
+			columns++ // a space follows it
+		case '[', '{':
+			if end = leafEnd(b, i); end == 0 {
+				return 0
+			}
+			columns += bytes.Count(b[i:end], []byte(",")) + bytes.Count(b[i:end], []byte(":")) // likewise, or fewer
+		}
+		columns += end - i
+		i = end - 1
+	}
+	return columns
 }
 
 // stringEnd is the index after the string that starts at i.
