@@ -27,3 +27,6 @@ func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }
 
 // CTAs is how many thread blocks are sure to run at once.
 func (q *Queue) CTAs() int { return int(q.c.ctas) }
+
+// Records reports whether the queue can record what is put on it as one unit.
+func (q *Queue) Records() bool { return q.c.record_begin != nil }

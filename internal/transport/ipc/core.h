@@ -124,6 +124,7 @@ struct run {
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
 	uint32_t acks, dones;      /* so far in this batch, for faults */
 	const struct ipc_path *path;
+	int (*exchange)(struct run *x, uint64_t out, uint64_t in, uint32_t i); /* the path's, or both ways in turn */
 };
 
 /* The steps of a path. Those that are NULL do nothing. */

@@ -4,9 +4,20 @@
 
 /* ---- payload -------------------------------------------------------------------------------------------------- */
 
-/* Writes the messages of iteration i. Not timed. */
-static int fill(struct run *x, uint32_t i, uint64_t step) {
+static int poison(struct run *x, uint32_t k) {
+	struct ipc_end *end = x->end;
+	(void)k;
+	if (end->cfg.path == IPC_GET)
+		return p2p_loop_poison(&x->l, end->engine, end->own);
+	int rc = P2P_OK;
+	for (uint32_t buffer = 0; rc == P2P_OK && buffer < x->s->buffers; buffer++)
+		rc = p2p_loop_poison(&x->l, end->engine, ipc_buffer(end, buffer));
+	return rc;
+}
+
+static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
 	struct p2p_engine *g = x->end->engine;
+	(void)k;
 	for (uint32_t w = 0; w < x->l.b->window; w++) {
 		int rc = p2p_loop_fill_message(&x->l, g, ipc_source(x, i, w), x->end->cfg.rank, i, w, step);
 		if (rc)
@@ -15,15 +26,14 @@ static int fill(struct run *x, uint32_t i, uint64_t step) {
 	return g->wait(g->self, x->l.ctx, x->l.e);
 }
 
-static int supply(struct run *x, uint32_t i) {
-	int rc = x->path->supply ? x->path->supply(x) : P2P_OK;
-	if (rc == P2P_OK && x->l.b->check != P2P_CHECK_OFF)
-		rc = fill(x, i, p2p_loop_step(&x->l, i));
-	return rc || !x->path->leave ? rc : x->path->leave(x, i);
+static int leave(struct run *x, uint32_t i, uint32_t k) {
+	(void)k;
+	return x->path->leave ? x->path->leave(x, i) : P2P_OK;
 }
 
-static int verify(struct run *x, uint32_t i) {
-	for (uint32_t w = 0; x->l.b->check != P2P_CHECK_OFF && w < x->l.b->window; w++) {
+static int verify(struct run *x, uint32_t i, uint32_t k) {
+	(void)k;
+	for (uint32_t w = 0; w < x->l.b->window; w++) {
 		int rc = p2p_loop_verify_message(&x->l, x->end->engine, ipc_inbox(x, i, w), 1 - x->end->cfg.rank, i, w);
 		if (rc)
 			return rc;
@@ -31,31 +41,37 @@ static int verify(struct run *x, uint32_t i) {
 	return P2P_OK;
 }
 
-static int poison(struct run *x) {
+/* ---- steps of an operation ------------------------------------------------------------------------------------ */
+
+static int sends(const struct run *x) { return p2p_sends(p2p_part_of(&x->l, x->end->cfg.rank == 0)); }
+
+static int bind(struct run *x) { return x->end->engine->bind(x->end->engine->self, x->l.e); }
+
+static int record(struct run *x) {
 	struct ipc_end *end = x->end;
-	if (end->cfg.path == IPC_GET)
-		return p2p_loop_poison(&x->l, end->engine, end->own);
-	int rc = P2P_OK;
-	for (uint32_t k = 0; rc == P2P_OK && k < x->s->buffers; k++)
-		rc = p2p_loop_poison(&x->l, end->engine, ipc_buffer(end, k));
-	return rc;
+	return sends(x) ? p2p_loop_record(&x->l, end->engine, p2p_ipc_remote(end), end->own) : P2P_OK;
 }
 
-/* ---- operations ----------------------------------------------------------------------------------------------- */
+static int begin(struct run *x, uint32_t i, uint32_t *n) {
+	(void)i, (void)n;
+	return sends(x) && x->path->supply ? x->path->supply(x) : P2P_OK;
+}
 
 /* Lets the peer send the next operation. */
-static inline int grant(struct run *x, uint32_t i) {
+static int credit(struct run *x, enum p2p_part part, uint32_t i) {
 	int rc = x->path->prepare ? x->path->prepare(x, i) : P2P_OK;
+	(void)part;
 	if (rc)
 		return rc;
-	atomic_store_explicit(&x->in->ready, *x->received + 1, memory_order_release);
+	atomic_store_explicit(&x->in->ready, ++*x->received, memory_order_release);
 	return P2P_OK;
 }
 
-static inline int await_grant(struct run *x, uint32_t i) {
+static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
 	struct p2p_wait w = {0};
-	uint64_t want = *x->sent + 1, have;
+	uint64_t want = ++*x->sent, have;
 	int rc;
+	(void)part;
 	while (ipc_before(have = atomic_load_explicit(&x->out->ready, memory_order_acquire), want))
 		if ((rc = ipc_wait_step(x, &w, P2P_WAIT_READY, want, have)))
 			return rc;
@@ -63,97 +79,55 @@ static inline int await_grant(struct run *x, uint32_t i) {
 	return x->path->arm ? x->path->arm(x, i) : P2P_OK;
 }
 
-static inline int settle(struct run *x) { return x->path->settle ? x->path->settle(x) : P2P_OK; }
-
-/* latency and stream, rank 0. */
-static int send_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = supply(x, i)) || (rc = await_grant(x, i)))
-		return rc;
-	uint64_t seq = ++*x->sent, t0 = p2p_loop_now(&x->l);
-	if ((rc = x->path->send(x, seq, i)) || (rc = ipc_await_ack(x, seq)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return settle(x);
-}
-
-/* latency and stream, rank 1. */
-static int receive_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = grant(x, i)))
-		return rc;
-	uint64_t seq = ++*x->received;
-	if ((rc = x->path->receive(x, seq, i)) || (rc = ipc_acknowledge(x, seq)))
-		return rc;
-	return verify(x, i);
-}
-
-/* Both directions, for paths that have no way of their own. */
+/* bidir, for paths that have no way of their own. */
 static int send_and_receive(struct run *x, uint64_t out, uint64_t in, uint32_t i) {
 	int rc = x->path->send(x, out, i);
 	return rc ? rc : x->path->receive(x, in, i);
 }
 
-/* bidir, both ranks. */
-static int exchange_one(struct run *x, uint32_t i) {
-	int (*both)(struct run *, uint64_t, uint64_t, uint32_t) =
-		x->path->exchange ? x->path->exchange : send_and_receive;
+static inline int transfer(struct run *x, enum p2p_part part, uint32_t i) {
 	int rc;
-	if ((rc = supply(x, i)) || (rc = grant(x, i)) || (rc = await_grant(x, i)))
-		return rc;
-	uint64_t out = ++*x->sent, in = ++*x->received, t0 = p2p_loop_now(&x->l);
-	if ((rc = both(x, out, in, i)) || (rc = ipc_acknowledge(x, in)) || (rc = ipc_await_ack(x, out)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return (rc = settle(x)) ? rc : verify(x, i);
-}
-
-/* pingpong, rank 0: there and back. The answer says that the question has arrived; nothing else acknowledges it. */
-static int ping_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = supply(x, i)) || (rc = grant(x, i)) || (rc = await_grant(x, i)))
-		return rc;
-	uint64_t out = ++*x->sent, in = ++*x->received, t0 = p2p_loop_now(&x->l);
-	if ((rc = x->path->send(x, out, i)) || (rc = x->path->receive(x, in, i)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	if ((rc = ipc_acknowledge(x, in)) || (rc = settle(x)))
-		return rc;
-	return verify(x, i);
-}
-
-/* pingpong, rank 1. */
-static int pong_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = supply(x, i)) || (rc = grant(x, i)) || (rc = await_grant(x, i)))
-		return rc;
-	uint64_t in = ++*x->received, out = ++*x->sent;
-	if ((rc = x->path->receive(x, in, i)) || (rc = x->path->send(x, out, i)) || (rc = ipc_await_ack(x, out)) ||
-	    (rc = settle(x)))
-		return rc;
-	return verify(x, i);
-}
-
-static int (*iteration(const struct run *x))(struct run *, uint32_t) {
-	int first = x->end->cfg.rank == 0;
-	switch (x->l.b->op) {
-	case P2P_OP_BIDIR:
-		return exchange_one;
-	case P2P_OP_PINGPONG:
-		return first ? ping_one : pong_one;
-	default:
-		return first ? send_one : receive_one;
+	switch (part) {
+	case P2P_SEND:
+		return x->path->send(x, *x->sent, i);
+	case P2P_RECEIVE:
+		return x->path->receive(x, *x->received, i);
+	case P2P_EXCHANGE:
+		return x->exchange(x, *x->sent, *x->received, i);
+	case P2P_PING:
+		return (rc = x->path->send(x, *x->sent, i)) ? rc : x->path->receive(x, *x->received, i);
+	case P2P_PONG:
+		return (rc = x->path->receive(x, *x->received, i)) ? rc : x->path->send(x, *x->sent, i);
 	}
+	return P2P_OK;
 }
 
-static int sends(const struct run *x) {
-	return x->end->cfg.rank == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
-}
+static inline int acknowledge(struct run *x) { return ipc_acknowledge(x, *x->received); }
+
+static inline int await_ack(struct run *x) { return ipc_await_ack(x, *x->sent); }
+
+static int settle(struct run *x) { return x->path->settle ? x->path->settle(x) : P2P_OK; }
+
+static const struct p2p_steps steps = {
+	.bind = bind,
+	.poison = poison,
+	.record = record,
+	.begin = begin,
+	.fill = fill,
+	.leave = leave,
+	.credit = credit,
+	.await_credit = await_credit,
+	.transfer = transfer,
+	.acknowledge = acknowledge,
+	.await_ack = await_ack,
+	.settle = settle,
+	.verify = verify,
+};
 
 /* ---- batches -------------------------------------------------------------------------------------------------- */
 
-static struct run begin(struct ipc_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
-			struct p2p_error *e) {
+static struct run run_of(struct ipc_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
+			 struct p2p_error *e) {
 	static const struct ipc_path *const paths[] = {
 		[IPC_DIRECT] = &ipc_direct_path,
 		[IPC_HANDSHAKE] = &ipc_handshake_path,
@@ -161,6 +135,7 @@ static struct run begin(struct ipc_end *end, const struct p2p_batch *b, int64_t 
 		[IPC_RELAY_FRESH] = &ipc_fresh_path,
 		[IPC_GET] = &ipc_get_path,
 	};
+	const struct ipc_path *path = paths[end->cfg.path];
 	uint32_t me = end->cfg.rank, peer = 1 - me;
 	return (struct run){
 		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
@@ -170,39 +145,18 @@ static struct run begin(struct ipc_end *end, const struct p2p_batch *b, int64_t 
 		.in = &end->link->from[peer],
 		.sent = &end->seq[me],
 		.received = &end->seq[peer],
-		.path = paths[end->cfg.path],
+		.path = path,
+		.exchange = path->exchange ? path->exchange : send_and_receive,
 	};
-}
-
-static int set_up(struct run *x) {
-	struct ipc_end *end = x->end;
-	struct p2p_engine *g = end->engine;
-	int rc = g->bind(g->self, x->l.e);
-	if (rc || (rc = poison(x)))
-		return rc;
-	if (sends(x) && x->l.b->check != P2P_CHECK_FULL && (rc = fill(x, 0, 0)))
-		return rc;
-	if (sends(x) && x->l.b->graph && (rc = p2p_loop_record(&x->l, g, p2p_ipc_remote(end), end->own)))
-		return rc;
-	return p2p_loop_barrier(&x->l);
 }
 
 int p2p_ipc_run(struct ipc_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		struct p2p_error *e) {
-	struct run x = begin(end, b, samples, r, e);
-	int (*one)(struct run *, uint32_t) = iteration(&x);
-	int rc = set_up(&x);
-	uint32_t n = p2p_loop_length(&x.l);
-	for (uint32_t i = 0; rc == P2P_OK && i < n; i++) {
-		p2p_loop_at(&x.l, i);
-		rc = one(&x, i);
-	}
-	if (rc)
-		return rc;
-	if (sends(&x))
-		end->count.path[end->cfg.path] += (uint64_t)n * b->window;
-	p2p_at(end->ctx, P2P_PHASE_IDLE, b->size, n);
-	return P2P_OK;
+	struct run x = run_of(end, b, samples, r, e);
+	int rc = p2p_loop_run(&x.l, &steps, &x, p2p_part_of(&x.l, end->cfg.rank == 0));
+	if (rc == P2P_OK && sends(&x))
+		end->count.path[end->cfg.path] += (uint64_t)p2p_loop_length(&x.l) * b->window;
+	return rc;
 }
 
 /* ---- an end's life -------------------------------------------------------------------------------------------- */
@@ -273,7 +227,7 @@ static int maps_beforehand(const struct ipc_end *end) {
 int p2p_ipc_connect(struct ipc_end *end, int introduce, struct p2p_error *e) {
 	static const struct p2p_batch none = {.window = 1};
 	struct p2p_result r = {0};
-	struct run x = begin(end, &none, NULL, &r, e);
+	struct run x = run_of(end, &none, NULL, &r, e);
 	int rc = end->engine->bind(end->engine->self, e);
 	if (rc || (rc = ipc_pin_pool(&x)) || (rc = meet(&x)) || !maps_memory(end))
 		return rc;
@@ -313,7 +267,7 @@ static int forget_introduction(struct run *x) {
 int p2p_ipc_ready(struct ipc_end *end, struct p2p_error *e) {
 	static const struct p2p_batch none = {.window = 1};
 	struct p2p_result r = {0};
-	struct run x = begin(end, &none, NULL, &r, e);
+	struct run x = run_of(end, &none, NULL, &r, e);
 	int rc = end->engine->bind(end->engine->self, e);
 	if (rc == P2P_OK && maps_memory(end)) {
 		if (maps_beforehand(end))

@@ -2,7 +2,7 @@ package ipc
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -D_GNU_SOURCE
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x592ac6f2
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x2a64b310
 #include <stdlib.h>
 #include "ipc.h"
 */

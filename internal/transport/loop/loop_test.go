@@ -3,6 +3,7 @@ package loop_test
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,5 +87,124 @@ func TestClockThatGoesBackwards(t *testing.T) {
 		if !c.good && (!errors.Is(err, abi.ErrDevice) || !strings.Contains(err.Error(), "the clock went backwards")) {
 			t.Errorf("%v: %v, samples %v; want an error that says so", c.times, err, samples)
 		}
+	}
+}
+
+// What is in a sample and what is not: a transfer takes 2 ns, an acknowledgement 10, the wait for one 100, and everything
+// that does not belong to a sample 1,000.
+func TestSample(t *testing.T) {
+	const set, payload = "bind poison fill record ", "fill leave "
+	for name, c := range map[string]struct {
+		op    transport.Op
+		way   int
+		part  int
+		want  []int64
+		steps string
+	}{
+		"latency, sender": {
+			transport.OpLatency, looptest.Acknowledged, looptest.Send,
+			[]int64{102},
+			"bind fill record begin fill leave await_credit transfer await_ack settle",
+		},
+		"latency, receiver": {
+			transport.OpLatency, looptest.Acknowledged, looptest.Receive, nil,
+			"bind poison record begin credit transfer acknowledge settle verify",
+		},
+		"bidir": {
+			transport.OpBidir, looptest.Acknowledged, looptest.Exchange,
+			[]int64{112},
+			set + "begin " + payload + "credit await_credit transfer acknowledge await_ack settle verify",
+		},
+		"pingpong, rank 0": {
+			transport.OpPingPong, looptest.Acknowledged, looptest.Ping,
+			[]int64{1},
+			set + "begin " + payload + "credit await_credit transfer acknowledge settle verify",
+		},
+		"pingpong, rank 1": {
+			transport.OpPingPong, looptest.Acknowledged, looptest.Pong, nil,
+			set + "begin " + payload + "credit await_credit transfer await_ack settle verify",
+		},
+		"each its own, sender":      {transport.OpStream, looptest.Apart, looptest.Send, []int64{2}, "bind fill record fill leave transfer settle"},
+		"each its own, receiver":    {transport.OpStream, looptest.Apart, looptest.Receive, []int64{2}, "bind poison record transfer settle verify"},
+		"each its own, rank 1 pong": {transport.OpPingPong, looptest.Apart, looptest.Pong, nil, set + payload + "transfer settle verify"},
+		"device, receiver": {
+			transport.OpStream, looptest.Device, looptest.Receive,
+			[]int64{70},
+			"bind poison record hold stamp0 enqueue0 stamp1 hold stamp0 enqueue1 stamp1 wait wait settle verify",
+		},
+		"device, pingpong": {
+			transport.OpPingPong, looptest.Device, looptest.Ping,
+			[]int64{35},
+			set + payload + "hold stamp0 enqueue0 stamp1 hold stamp0 enqueue1 stamp1 wait wait settle verify",
+		},
+		"burst of three": {
+			transport.OpBidir, looptest.Bursts, looptest.Exchange,
+			[]int64{40, 41, 42},
+			set + "begin fill fill fill leave leave leave transfer settle verify verify verify",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := transport.Batch{Op: c.op, Size: 8, Window: 1, Iters: max(len(c.want), 1), Check: transport.CheckSample}
+			samples := make([]int64, b.Iters)
+			call, err := loop.Prepare(b, 512, false, samples)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps, _ := looptest.Run(call, c.way, c.part, "", samples)
+			if steps != c.steps {
+				t.Errorf("steps:\n%s\nwant:\n%s", steps, c.steps)
+			}
+			r, err := call.Outcome("path")
+			if err != nil || !slices.Equal(samples[:r.Samples], c.want) {
+				t.Errorf("samples %v, %v; want %v", samples[:r.Samples], err, c.want)
+			}
+		})
+	}
+}
+
+// A step that fails is the last one, and what waits at the gate may go on: nobody else would open it.
+func TestStepThatFails(t *testing.T) {
+	for _, c := range []struct {
+		way         int
+		fails, last string
+	}{
+		{looptest.Acknowledged, "poison", "poison"},
+		{looptest.Acknowledged, "record", "record"},
+		{looptest.Acknowledged, "await_credit", "await_credit"},
+		{looptest.Acknowledged, "transfer", "transfer"},
+		{looptest.Acknowledged, "acknowledge", "acknowledge"},
+		{looptest.Acknowledged, "settle", "settle"},
+		{looptest.Acknowledged, "verify", "verify"},
+		{looptest.Device, "enqueue1", "enqueue1"},
+		{looptest.Device, "stamp1", "stamp1"},
+		{looptest.Device, "wait", "wait"},
+	} {
+		b := transport.Batch{Op: transport.OpBidir, Size: 8, Window: 1, Iters: 2, Check: transport.CheckFull}
+		samples := make([]int64, b.Iters)
+		call, err := loop.Prepare(b, 512, false, samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, open := looptest.Run(call, c.way, looptest.Exchange, c.fails, samples)
+		if !strings.HasSuffix(steps, c.last) || strings.Count(steps, c.last) != 1 || !open {
+			t.Errorf("%s fails: %s; open: %v", c.fails, steps, open)
+		}
+		if _, err := call.Outcome("path"); !errors.Is(err, abi.ErrDevice) {
+			t.Errorf("%s fails: %v", c.fails, err)
+		}
+	}
+}
+
+// Without checks nothing is written between samples, and nothing compared.
+func TestCheckOff(t *testing.T) {
+	b := transport.Batch{Op: transport.OpBidir, Size: 8, Window: 1, Iters: 1, Check: transport.CheckOff}
+	samples := make([]int64, b.Iters)
+	call, err := loop.Prepare(b, 512, false, samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "bind fill record begin leave credit await_credit transfer acknowledge await_ack settle"
+	if steps, _ := looptest.Run(call, looptest.Acknowledged, looptest.Exchange, "", samples); steps != want {
+		t.Errorf("steps:\n%s\nwant:\n%s", steps, want)
 	}
 }

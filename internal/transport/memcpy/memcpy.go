@@ -9,7 +9,7 @@ package memcpy
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x9bf70d31
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xcde79a90
 #cgo LDFLAGS: -lpthread
 #include <stdlib.h>
 #include "memcpy.h"
@@ -106,8 +106,8 @@ func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoin
 		}
 	}
 	if t.o.Timing == TimingDevice {
-		if ep.held, err = openHeld([2]gpu.Device{near, far}, cEngine(ep.engine[0])); err != nil {
-			return nil, err
+		if ep.gate, err = loop.OpenGate(ep.engine[0], near, far); err != nil {
+			return nil, fmt.Errorf("timing by the device: %w", err)
 		}
 	}
 	return ep, nil
@@ -124,7 +124,7 @@ func (t *memcpy) engine(d gpu.Device) string {
 type endpoint struct {
 	env    transport.Env
 	timing string
-	held   *held      // nil: the host times
+	gate   *loop.Gate // nil: the host times
 	opened gpu.Device // the second device, if it is another one
 	engine [2]gpu.Engine
 	source [2]gpu.Buffer
@@ -146,8 +146,8 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 			source: cBytes(ep.source[way]), inbox: cBytes(ep.inbox[1-way]),
 		}
 	}
-	if ep.held != nil {
-		ep.end.gate = ep.held.gates()
+	if ep.gate != nil {
+		ep.end.gate = *(*C.struct_p2p_gate)(ep.gate.Pointer())
 	}
 	cpus, err := abi.ProcessCPUs()
 	if err != nil {
@@ -181,7 +181,7 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if ep.end == nil {
 		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
 	}
-	if err := accepts(b, ep.held != nil); err != nil {
+	if err := accepts(b, ep.gate != nil); err != nil {
 		return transport.Result{}, fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.records(), samples)
@@ -195,8 +195,8 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 
 // records reports whether a window can be recorded as one unit.
 func (ep *endpoint) records() bool {
-	if ep.held != nil {
-		return ep.held.table(0).record_begin != nil
+	if ep.gate != nil {
+		return ep.gate.Queue(0).Table().Records()
 	}
 	return ep.engine[0].Table().Records()
 }
@@ -210,10 +210,8 @@ func (ep *endpoint) Close() error {
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil
 	var errs []error
-	if ep.held != nil { // first: it waits for what still copies
-		errs = append(errs, ep.held.Close())
-		ep.held = nil
-	}
+	errs = append(errs, ep.gate.Close()) // first: it waits for what still copies
+	ep.gate = nil
 	for way := range ep.engine {
 		for _, b := range []*gpu.Buffer{&ep.source[way], &ep.inbox[way]} {
 			if *b != nil {

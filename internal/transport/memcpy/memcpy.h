@@ -13,17 +13,11 @@ struct memcpy_way {
 struct memcpy_end {
 	const struct p2p_ctx *ctx;
 	struct memcpy_way way[2]; /* rank 0 → rank 1, and back */
-	/*
-	 * The device times: the queue of each way's source device copies. Both gates have one word and open together.
-	 * No queue: the host times, and the engines copy.
-	 */
-	struct p2p_gate gate[2];
+	/* The device times: at the gate waits the queue of each way's source device. No word: the host times. */
+	struct p2p_gate gate;
 	void *cpus; /* where the thread that copies back runs, a bit each */
 	size_t cpu_bytes;
 };
-
-/* Lets the engine's device see n bytes of CPU memory at p, whole pages. */
-int p2p_memcpy_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e);
 
 /* Runs the batch; samples has room for b->iters values in ns. Returns P2P_OK or e->code. */
 int p2p_memcpy_run(struct memcpy_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,

@@ -43,7 +43,7 @@ type endpoint struct {
 	inbox   *C.uint8_t
 	bytes   uint64           // of each
 	conn    *rendezvous.Conn // nil: the ranks need no words with each other
-	held    *held            // nil: the host times
+	gate    *loop.Gate       // nil: the host times
 	// recorder records NCCL's calls, to start them as one or to see what they launch.
 	recorder *C.struct_p2p_recorder
 	id       C.struct_nccl_id // rank 0's, of the communicator that is timed
@@ -77,7 +77,7 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	}
 	switch {
 	case t.o.Timing == TimingDevice:
-		ep.held, err = openHeld(env.Device, ep.table())
+		err = ep.openGate()
 	case !t.o.Ring:
 		ep.conn, err = rendezvous.Open(env.Run, env.Rank)
 	}
@@ -98,6 +98,21 @@ func recorder(d gpu.Device) (*C.struct_p2p_recorder, error) {
 		return nil, err
 	}
 	return (*C.struct_p2p_recorder)(table.Pointer()), nil
+}
+
+// openGate opens the queue that the device times.
+func (ep *endpoint) openGate() (err error) {
+	if ep.gate, err = loop.OpenGate(ep.engine, ep.env.Device); err != nil {
+		return fmt.Errorf("timing by the device: %w", err)
+	}
+	if ep.queue().stream == nil {
+		return fmt.Errorf("timing by the device: a queue without a stream: %w", gpu.ErrUnsupported)
+	}
+	return nil
+}
+
+func (ep *endpoint) queue() *C.struct_p2p_queue {
+	return (*C.struct_p2p_queue)(ep.gate.Queue(0).Table().Pointer())
 }
 
 // allocate makes both buffers. Those that shall be registered are of the kind of memory that NCCL can make the most of,
@@ -243,8 +258,8 @@ func (ep *endpoint) setEnd() {
 	if ep.conn != nil {
 		ep.end.link = (*C.struct_nccl_link)(ep.conn.Memory())
 	}
-	if ep.held != nil {
-		ep.end.queue, ep.end.gate = ep.held.table(), ep.held.gate()
+	if ep.gate != nil {
+		ep.end.queue, ep.end.gate = ep.queue(), *(*C.struct_p2p_gate)(ep.gate.Pointer())
 	}
 }
 
@@ -371,10 +386,8 @@ func (ep *endpoint) Close() error {
 	if ep.stuck != "" {
 		return fmt.Errorf("nccl: close: NCCL has not returned from %s: its memory stays until the process ends", ep.stuck)
 	}
-	if ep.held != nil {
-		errs = append(errs, ep.held.Close())
-		ep.held = nil
-	}
+	errs = append(errs, ep.gate.Close())
+	ep.gate = nil
 	if ep.engine != nil {
 		errs = append(errs, ep.engine.Close())
 		ep.engine = nil

@@ -19,11 +19,6 @@ int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, st
 	return m->range(m->self, base, r, e);
 }
 
-int p2p_nccl_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e) {
-	int rc = engine->bind(engine->self, e);
-	return rc ? rc : m->pin(m->self, p, n, e);
-}
-
 /* Makes what the device has here usable on this thread. */
 static int bind_all(struct nccl_end *end, struct p2p_error *e) {
 	struct p2p_queue *q = end->queue;
@@ -150,7 +145,7 @@ void p2p_nccl_abort(struct nccl_comm *comm) {
 		ncclCommAbort(handle); /* nobody could do anything about its failure */
 }
 
-/* ---- batch ---------------------------------------------------------------------------------------------------- */
+/* ---- windows -------------------------------------------------------------------------------------------------- */
 
 /* A batch on one rank. */
 struct run {
@@ -189,7 +184,7 @@ static int post(struct run *x, int what) {
 }
 
 /* This rank's part of one operation, in the order of the stream. */
-static int post_all(struct run *x) {
+static inline int post_all(struct run *x) {
 	int first = x->end->rank == 0, rc;
 	switch (x->l.b->op) {
 	case P2P_OP_BIDIR:
@@ -262,206 +257,134 @@ static inline int start(struct run *x) {
 	return x->end->recorder->start(x->end->recorded, stream(x->end), x->l.e);
 }
 
-static inline int finish(struct run *x) { return wait_stream(x->end, x->l.e); }
+/* ---- steps of an operation ------------------------------------------------------------------------------------ */
 
-static int fill(struct run *x, uint32_t i) {
-	int rc = p2p_loop_fill(&x->l, x->end->engine, x->end->source, x->end->rank, i);
-	return rc ? rc : p2p_loop_leave(&x->l, x->end->engine, x->end->source);
+static int bind(struct run *x) { return bind_all(x->end, x->l.e); }
+
+static int poison(struct run *x, uint32_t k) {
+	(void)k;
+	return p2p_loop_poison(&x->l, x->end->engine, x->end->inbox);
 }
 
-static int verify(struct run *x, uint32_t i) {
-	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, x->end->previous, i);
-}
-
-/* Tells the peer that it may send the next operation. */
-static inline void grant(struct run *x) {
-	atomic_store_explicit(&x->in->ready, *x->received + 1, memory_order_release);
-}
-
-static inline int await_grant(struct run *x) {
-	return p2p_wait_ge(x->l.ctx, &x->out->ready, *x->sent + 1, P2P_WAIT_READY, x->l.e);
-}
-
-static inline void acknowledge(struct run *x, uint64_t seq) {
-	atomic_store_explicit(&x->in->ack, seq, memory_order_release);
-}
-
-static inline int await_ack(struct run *x, uint64_t seq) {
-	return p2p_wait_ge(x->l.ctx, &x->out->ack, seq, P2P_WAIT_ACK, x->l.e);
-}
-
-/* latency and stream, rank 0. */
-static int send_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = fill(x, i)) || (rc = await_grant(x)))
-		return rc;
-	uint64_t seq = ++*x->sent, t0 = p2p_loop_now(&x->l);
-	if ((rc = start(x)) || (rc = finish(x)) || (rc = await_ack(x, seq)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
+static int prepare_launch(struct run *x) {
+	if (x->l.b->graph)
+		return record(x);
+	look(x);
 	return P2P_OK;
 }
 
-/* latency and stream, rank 1: the receive is posted before the sender may start. */
-static int receive_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = start(x)))
-		return rc;
-	grant(x);
-	uint64_t seq = ++*x->received;
-	if ((rc = finish(x)))
-		return rc;
-	acknowledge(x, seq);
-	return verify(x, i);
+static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
+	(void)k;
+	return p2p_loop_fill_window(&x->l, x->end->engine, x->end->source, x->end->rank, i, step);
 }
 
-/* bidir, both ranks. */
-static int exchange_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = fill(x, i)))
-		return rc;
-	grant(x);
-	if ((rc = await_grant(x)))
-		return rc;
-	uint64_t out = ++*x->sent, in = ++*x->received, t0 = p2p_loop_now(&x->l);
-	if ((rc = start(x)) || (rc = finish(x)))
-		return rc;
-	acknowledge(x, in);
-	if ((rc = await_ack(x, out)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return verify(x, i);
+static int leave(struct run *x, uint32_t i, uint32_t k) {
+	(void)i, (void)k;
+	return p2p_loop_leave(&x->l, x->end->engine, x->end->source);
 }
 
-/* pingpong, rank 0: there and back. */
-static int ping_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = fill(x, i)) || (rc = await_grant(x)))
-		return rc;
-	++*x->sent;
-	uint64_t t0 = p2p_loop_now(&x->l);
-	if ((rc = start(x)) || (rc = finish(x)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return verify(x, i);
+static int verify(struct run *x, uint32_t i, uint32_t k) {
+	(void)k;
+	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, x->end->previous, i);
 }
 
-/* pingpong, rank 1. */
-static int pong_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = fill(x, i)) || (rc = start(x)))
-		return rc;
-	grant(x);
-	++*x->received;
-	if ((rc = finish(x)))
-		return rc;
-	return verify(x, i);
-}
+/* Whether the receive is posted before the peer may start. */
+static inline int receives_first(enum p2p_part part) { return part == P2P_RECEIVE || part == P2P_PONG; }
 
-/*
- * A ring, all ranks, timed by the host: they start together. What a rank sent has arrived when the next one has what it
- * receives; the longest time of all ranks is the sample.
- */
-static int pass_one(struct run *x, uint32_t i) {
-	int rc;
-	if ((rc = fill(x, i)) || (rc = p2p_loop_meet(&x->l, i)))
-		return rc;
-	uint64_t t0 = p2p_loop_now(&x->l);
-	if ((rc = start(x)) || (rc = finish(x)))
-		return rc;
-	p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return verify(x, i);
-}
-
-static int sends(const struct run *x) {
-	return x->end->rank == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
-}
-
-static int receives(const struct run *x) {
-	return x->end->rank != 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
-}
-
-/* Puts the operation on the held queue, and sees it through. */
-static int run_held(struct run *x, uint32_t i) {
-	struct p2p_gate *gate = &x->end->gate;
-	int rc;
-	if ((rc = p2p_loop_hold(&x->l, gate)) || (rc = start(x)) || (rc = p2p_loop_let_go(&x->l, gate, i)))
-		return rc;
-	if (x->l.b->op == P2P_OP_PINGPONG && x->end->rank != 0) /* a round trip is rank 0's */
-		return gate->queue->wait(gate->queue->self, x->l.ctx, x->l.e);
-	return p2p_loop_take_device(&x->l, gate, i);
-}
-
-/*
- * Any operation, any rank, timed by the device. Ranks meet with all of iteration i on their queues: by then each has
- * checked what iteration i-1 brought.
- */
-static int timed_one(struct run *x, uint32_t i) {
-	int rc = sends(x) ? fill(x, i) : P2P_OK;
+/* Tells the peer that it may send the next operation. */
+static int credit(struct run *x, enum p2p_part part, uint32_t i) {
+	int rc = receives_first(part) ? start(x) : P2P_OK;
+	(void)i;
 	if (rc)
 		return rc;
-	if ((rc = run_held(x, i))) {
-		p2p_loop_open_gate(&x->end->gate); /* the end of the communicator waits for its stream */
-		return rc;
-	}
-	return receives(x) ? verify(x, i) : P2P_OK;
+	atomic_store_explicit(&x->in->ready, ++*x->received, memory_order_release);
+	return P2P_OK;
 }
 
-static int (*iteration(const struct run *x))(struct run *, uint32_t) {
-	int first = x->end->rank == 0;
-	if (x->end->queue)
-		return timed_one;
-	if (!x->end->link)
-		return pass_one;
-	switch (x->l.b->op) {
-	case P2P_OP_BIDIR:
-		return exchange_one;
-	case P2P_OP_PINGPONG:
-		return first ? ping_one : pong_one;
-	default:
-		return first ? send_one : receive_one;
-	}
+static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
+	(void)part, (void)i;
+	return p2p_wait_ge(x->l.ctx, &x->out->ready, ++*x->sent, P2P_WAIT_READY, x->l.e);
 }
 
-static int set_up(struct run *x) {
+static inline int transfer(struct run *x, enum p2p_part part, uint32_t i) {
+	int rc = receives_first(part) ? P2P_OK : start(x);
+	(void)i;
+	return rc ? rc : wait_stream(x->end, x->l.e);
+}
+
+static inline int acknowledge(struct run *x) {
+	atomic_store_explicit(&x->in->ack, *x->received, memory_order_release);
+	return P2P_OK;
+}
+
+static inline int await_ack(struct run *x) {
+	return p2p_wait_ge(x->l.ctx, &x->out->ack, *x->sent, P2P_WAIT_ACK, x->l.e);
+}
+
+/* Two ranks, timed by the host. */
+static const struct p2p_steps linked = {
+	.bind = bind,
+	.poison = poison,
+	.record = prepare_launch,
+	.fill = fill,
+	.leave = leave,
+	.credit = credit,
+	.await_credit = await_credit,
+	.transfer = transfer,
+	.acknowledge = acknowledge,
+	.await_ack = await_ack,
+	.verify = verify,
+};
+
+static inline int start_and_wait(struct run *x, enum p2p_part part, uint32_t i) {
+	int rc = start(x);
+	(void)part, (void)i;
+	return rc ? rc : wait_stream(x->end, x->l.e);
+}
+
+static int enqueue(struct run *x, enum p2p_part part, uint32_t q) {
+	(void)part, (void)q;
+	return start(x);
+}
+
+/* A ring, or timed by the device: the ranks begin together, and by then each has checked what came before. */
+static const struct p2p_steps apart = {
+	.bind = bind,
+	.poison = poison,
+	.record = prepare_launch,
+	.fill = fill,
+	.leave = leave,
+	.transfer = start_and_wait,
+	.enqueue = enqueue,
+	.verify = verify,
+	.each_times = 1,
+};
+
+/* ---- batch ---------------------------------------------------------------------------------------------------- */
+
+static int run(struct run *x, enum p2p_part part) {
 	struct nccl_end *end = x->end;
-	struct p2p_engine *g = end->engine;
-	int rc = bind_all(end, x->l.e);
-	if (rc || (rc = p2p_loop_poison(&x->l, g, end->inbox)))
-		return rc;
-	if (sends(x) && (rc = p2p_loop_fill_first(&x->l, g, end->source, end->rank)))
-		return rc;
-	if (!x->l.b->graph)
-		look(x);
-	else if ((rc = record(x)))
-		return rc;
-	return p2p_loop_barrier(&x->l);
+	x->comm = end->timed.handle;
+	if (!end->link) {
+		x->l.gate = end->queue ? &end->gate : NULL;
+		x->l.together = 1;
+		return p2p_loop_run(&x->l, &apart, x, part);
+	}
+	x->out = &end->link->from[end->rank];
+	x->in = &end->link->from[end->previous];
+	x->sent = &end->seq[end->rank];
+	x->received = &end->seq[end->previous];
+	return p2p_loop_run(&x->l, &linked, x, part);
 }
 
 int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
-	struct run x = {
-		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
-		.end = end,
-		.comm = end->timed.handle,
-	};
-	if (end->link) {
-		x.out = &end->link->from[end->rank];
-		x.in = &end->link->from[end->previous];
-		x.sent = &end->seq[end->rank];
-		x.received = &end->seq[end->previous];
-	}
-	int (*one)(struct run *, uint32_t) = iteration(&x);
-	int rc = set_up(&x);
-	uint32_t n = p2p_loop_length(&x.l);
-	for (uint32_t i = 0; rc == P2P_OK && i < n; i++) {
-		p2p_loop_at(&x.l, i);
-		rc = one(&x, i);
-	}
+	struct run x = {.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples}, .end = end};
+	const enum p2p_part part = p2p_part_of(&x.l, end->rank == 0);
+	int rc = run(&x, part);
 	if (rc)
 		return explain(end->timed.handle, rc, e);
-	if (sends(&x))
-		end->messages += (uint64_t)n * b->window;
-	p2p_at(end->ctx, P2P_PHASE_IDLE, b->size, n);
+	if (p2p_sends(part))
+		end->messages += (uint64_t)p2p_loop_length(&x.l) * b->window;
 	return P2P_OK;
 }

@@ -15,7 +15,7 @@
 //	wait ack >= i; t1      <----- ack  <------------------------- ack = i
 //
 // In bidir both ranks do both in one group. In pingpong the two messages follow each other on the stream of each rank,
-// without the host between them, and need no acknowledgement.
+// without the host between them; the reply says that the message has arrived, and is acknowledged after the sample.
 //
 // In a ring of two or more ranks each sends a window to the next one and receives one from the one before, all at the
 // same time and in one group. There is nothing but bidir. The ranks start an iteration together, from a barrier, and
@@ -46,7 +46,7 @@ package nccl
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xe787b69e
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xf0e3f80d
 #include "nccl.h"
 */
 import "C"

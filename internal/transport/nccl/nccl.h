@@ -65,9 +65,6 @@ int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error 
 /* Allocates at least n bytes of m, memory of the engine's device. */
 int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, struct p2p_range *r, struct p2p_error *e);
 
-/* Lets the engine's device see n bytes of CPU memory at p, whole pages. */
-int p2p_nccl_pin(struct p2p_engine *engine, struct p2p_memory *m, void *p, size_t n, struct p2p_error *e);
-
 /*
  * Makes one of end's communicators, which returns once all ranks ask for it; registers both buffers if `with_buffers`;
  * and sends a byte to the next rank, so that the connections, which NCCL makes at their first use, exist. ctas

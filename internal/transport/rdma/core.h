@@ -16,17 +16,19 @@ struct run {
 	struct p2p_loop l;
 	struct rdma_end *end;
 	const struct rdma_ways *w;
-	uint32_t iter;     /* number of the sample in the batch; of a train, the first one's … */
-	uint32_t train;    /* … and how many samples that is; 1 where a sample has a window of messages */
-	uint64_t first;    /* number of that sample, counted from 1 over all batches */
-	uint64_t tag;      /* the same of the sample under way */
-	uint64_t begun;    /* ticks, when that was */
-	uint32_t sending;  /* messages of the train that this rank has to send by now … */
-	uint32_t sent;     /* … and that are complete */
-	uint32_t awaited;  /* messages that it has to receive by now … */
-	uint32_t received; /* … and has */
-	uint32_t held;     /* 1: a connection could not post all that it may have under way */
-	uint32_t wide;     /* 1: any completion queue may hold what is waited for */
+	enum p2p_part part;
+	uint32_t iter;                  /* number of the sample in the batch; of a train, the first one's … */
+	uint32_t train;                 /* … and how many samples that is; 1 where a sample has a window of messages */
+	uint64_t first;                 /* number of that sample, counted from 1 over all batches */
+	uint64_t tag;                   /* the same of the sample under way */
+	uint64_t begun;                 /* ticks, when that was */
+	uint32_t sending;               /* messages of the train that this rank has to send by now … */
+	uint32_t sent;                  /* … and that are complete */
+	uint32_t awaited;               /* messages that it has to receive by now … */
+	uint32_t received;              /* … and has */
+	uint32_t held;                  /* 1: a connection could not post all that it may have under way */
+	uint32_t wide;                  /* 1: any completion queue may hold what is waited for */
+	uint64_t ticks[RDMA_TRAIN + 1]; /* where the samples of a train begin and end */
 };
 
 /* ---- post.c ---- */

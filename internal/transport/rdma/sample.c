@@ -59,48 +59,38 @@ static void begin_conn(struct rdma_conn *c, uint32_t count) {
 	c->started = c->finished = 0;
 }
 
-/*
- * Begins a sample, or a train: deals the messages to the connections, and lets those come that this rank shall receive.
- * Those of a train are sent one by one: step says when.
- */
-static int begin(struct run *x, int sends, int receives) {
+/* Deals the messages of a sample, or of a train, to the connections. Those of a train are sent one by one: step says
+ * when. */
+static void deal(struct run *x) {
 	struct rdma_end *end = x->end;
 	const int one_by_one = x->l.b->window == 1;
-	int rc = P2P_OK;
 	x->tag = x->first = end->samples + 1;
 	end->samples += x->train;
 	x->wide = !one_by_one;
 	x->sending = x->sent = x->awaited = x->received = 0;
 	for (uint32_t i = 0; i < end->outs; i++) {
 		struct rdma_conn *c = &end->out[i];
-		begin_conn(c, sends && !one_by_one ? share(x, c, end->peer[c->peer].out) : 0);
+		begin_conn(c, p2p_sends(x->part) && !one_by_one ? share(x, c, end->peer[c->peer].out) : 0);
 		x->sending += c->count;
 	}
 	for (uint32_t i = 0; i < end->ins; i++) {
 		struct rdma_conn *c = &end->in[i];
-		begin_conn(c, receives ? share(x, c, end->peer[c->peer].in) : 0);
+		begin_conn(c, p2p_receives(x->part) ? share(x, c, end->peer[c->peer].in) : 0);
 		x->awaited += one_by_one ? 0 : c->count;
 	}
-	if (receives && x->w->in_memory)
-		rdma_arm(x);
-	for (uint32_t i = 0; !rc && receives && !x->w->pre_granted && i < end->ins; i++)
-		rc = rdma_grant_window(x, &end->in[i]);
-	if (!rc && receives)
-		rc = tell(x, GO);
-	return rc;
 }
 
 /* Sample number k of a train is next: each rank that sends has one message more to send. */
-static void step(struct run *x, uint32_t k, int sends, int receives) {
+static void step(struct run *x, uint32_t k) {
 	struct rdma_end *end = x->end;
 	x->tag = x->first + k;
 	for (uint32_t i = 0; x->l.b->window == 1 && i < end->peers; i++) {
 		const struct rdma_peer *p = &end->peer[i];
-		if (sends && p->out) {
+		if (p2p_sends(x->part) && p->out) {
 			end->out[rdma_turn_of(x, p->first_out, p->out)].count++;
 			x->sending++;
 		}
-		x->awaited += receives && p->in;
+		x->awaited += p2p_receives(x->part) && p->in;
 	}
 }
 
@@ -165,80 +155,12 @@ static int drain(struct run *x) {
 	return rc;
 }
 
-/* Writes the messages of a train. */
-static int fill(struct run *x) {
-	struct rdma_end *end = x->end;
-	int rc = P2P_OK;
-	for (uint32_t k = 0; !rc && k < x->train; k++)
-		rc = p2p_loop_fill(&x->l, end->engine, end->source + rdma_place(x, k), end->rank, x->iter + k);
-	for (uint32_t k = 0; !rc && k < x->train; k++)
-		rc = p2p_loop_leave(&x->l, end->engine, end->source + rdma_place(x, k));
-	return rc;
-}
-
-/* What the ranks that send here have sent. */
-static int verify(struct run *x) {
-	struct rdma_end *end = x->end;
-	int rc = P2P_OK;
-	for (uint32_t i = 0; i < end->peers; i++) {
-		const struct rdma_peer *p = &end->peer[i];
-		for (uint32_t k = 0; !rc && p->in && k < x->train; k++)
-			rc = p2p_loop_verify(&x->l, end->engine, p->inbox + rdma_place(x, k), p->rank, x->iter + k);
-	}
-	return rc;
-}
-
 /* What connections did in warm-up does not count. */
 static void forget(struct rdma_end *end) {
 	for (uint32_t i = 0; i < end->outs; i++) {
 		end->out[i].messages = end->out[i].busy_ns = 0;
 		memset(end->out[i].bins, 0, RDMA_BINS * sizeof *end->out[i].bins);
 	}
-}
-
-/* The samples of a train. That number k lasted from ticks[k] to ticks[k + 1] is rank 0's to know in ping-pong. */
-static int time_train(struct run *x, int sends, int receives, uint64_t *ticks) {
-	const int pingpong = x->l.b->op == P2P_OP_PINGPONG;
-	int rc = P2P_OK;
-	ticks[0] = x->begun = p2p_loop_now(&x->l);
-	if (pingpong && x->w->in_memory)
-		return rdma_volley(x, ticks);
-	for (uint32_t k = 0; !rc && k < x->train; k++) {
-		step(x, k, sends, receives);
-		if (pingpong)
-			rc = x->end->rank == 0 ? ping(x) : pong(x);
-		else
-			rc = exchange(x);
-		ticks[k + 1] = x->begun = p2p_loop_now(&x->l);
-	}
-	return rc ? rc : drain(x);
-}
-
-static int train(struct run *x) {
-	const struct p2p_batch *b = x->l.b;
-	struct rdma_end *end = x->end;
-	const int both = b->op == P2P_OP_BIDIR || b->op == P2P_OP_PINGPONG;
-	/* One way, from rank 0 to 1 where there are connections both ways. */
-	const int sends = end->outs && (both || !end->ins || end->rank == 0);
-	const int receives = end->ins && (both || !end->outs || end->rank != 0);
-	const int first = b->op != P2P_OP_PINGPONG || end->rank == 0;
-	uint64_t ticks[RDMA_TRAIN + 1];
-	int rc = P2P_OK;
-	p2p_loop_at(&x->l, x->iter);
-	if (x->iter == b->warmup)
-		forget(end);
-	if ((sends && (rc = fill(x))) || (rc = begin(x, sends, receives)))
-		return rc;
-	if (sends && first && (rc = await_word(x, GO, P2P_WAIT_READY)))
-		return rc;
-	if (x->w->together && (rc = p2p_loop_meet(&x->l, x->iter)))
-		return rc;
-	if ((rc = time_train(x, sends, receives, ticks)) || (receives && (rc = verify(x))))
-		return rc;
-	end->messages += x->sending;
-	for (uint32_t k = 0; sends && first && k < x->train; k++)
-		p2p_loop_take(&x->l, x->iter + k, ticks[k], ticks[k + 1]);
-	return P2P_OK;
 }
 
 /* How many samples from number i on are one train: as many as are wanted and have room, of warm-up or after it. */
@@ -253,38 +175,127 @@ static uint32_t coupled(const struct run *x, uint32_t i) {
 	return n < left ? (uint32_t)n : left;
 }
 
-/* Before the first sample: payload that no later fill writes, and what cannot pass for any. */
-static int prepare(struct run *x) {
+/* ---- steps of an operation -------------------------------------------------------------------------------------- */
+
+static int use_engine(struct run *x) { return x->end->engine->bind(x->end->engine->self, x->l.e); }
+
+static int begin(struct run *x, uint32_t i, uint32_t *n) {
+	x->iter = i;
+	*n = x->train = coupled(x, i);
+	if (i == x->l.b->warmup)
+		forget(x->end);
+	deal(x);
+	return P2P_OK;
+}
+
+static uint8_t *source(const struct run *x, uint32_t k) { return x->end->source + rdma_place(x, k); }
+
+static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
+	return p2p_loop_fill_window(&x->l, x->end->engine, source(x, k), x->end->rank, i, step);
+}
+
+static int leave(struct run *x, uint32_t i, uint32_t k) {
+	(void)i;
+	return p2p_loop_leave(&x->l, x->end->engine, source(x, k));
+}
+
+static int poison(struct run *x, uint32_t k) {
 	struct rdma_end *end = x->end;
-	uint32_t places = coupled(x, 0), later = coupled(x, x->l.b->warmup);
 	int rc = P2P_OK;
-	places = later > places ? later : places;
-	for (uint32_t k = 0; !rc && end->outs && k < places; k++)
-		rc = p2p_loop_fill_first(&x->l, end->engine, end->source + rdma_place(x, k), end->rank);
-	for (uint32_t i = 0; i < end->peers; i++)
-		for (uint32_t k = 0; !rc && end->peer[i].in && k < places; k++)
+	for (uint32_t i = 0; !rc && i < end->peers; i++)
+		if (end->peer[i].in)
 			rc = p2p_loop_poison(&x->l, end->engine, end->peer[i].inbox + rdma_place(x, k));
 	return rc;
 }
 
-static int run(struct run *x) {
+/* What the ranks that send here have sent. */
+static int verify(struct run *x, uint32_t i, uint32_t k) {
 	struct rdma_end *end = x->end;
-	int rc = end->engine->bind(end->engine->self, x->l.e);
-	if (!rc)
-		rc = prepare(x);
-	if (!rc)
-		rc = p2p_loop_barrier(&x->l);
-	for (; !rc && x->iter < p2p_loop_length(&x->l); x->iter += x->train) {
-		x->train = coupled(x, x->iter);
-		rc = train(x);
+	int rc = P2P_OK;
+	for (uint32_t n = 0; !rc && n < end->peers; n++) {
+		const struct rdma_peer *p = &end->peer[n];
+		if (p->in)
+			rc = p2p_loop_verify(&x->l, end->engine, p->inbox + rdma_place(x, k), p->rank, i);
 	}
 	return rc;
 }
 
+static int credit(struct run *x, enum p2p_part part, uint32_t i) {
+	struct rdma_end *end = x->end;
+	int rc = P2P_OK;
+	(void)part, (void)i;
+	if (x->w->in_memory)
+		rdma_arm(x);
+	for (uint32_t k = 0; !rc && !x->w->pre_granted && k < end->ins; k++)
+		rc = rdma_grant_window(x, &end->in[k]);
+	return rc ? rc : tell(x, GO);
+}
+
+/* The message that it replies to tells a rank that it may. */
+static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
+	(void)i;
+	return part == P2P_PONG ? P2P_OK : await_word(x, GO, P2P_WAIT_READY);
+}
+
+/* The samples of a train: number k lasts from ticks[k] to ticks[k + 1]. */
+static int transfer(struct run *x, enum p2p_part part, uint32_t i) {
+	const int pingpong = part == P2P_PING || part == P2P_PONG;
+	int rc = P2P_OK;
+	(void)i;
+	x->ticks[0] = x->begun = p2p_loop_now(&x->l);
+	if (pingpong && x->w->in_memory)
+		return rdma_volley(x, x->ticks);
+	for (uint32_t k = 0; !rc && k < x->train; k++) {
+		step(x, k);
+		if (pingpong)
+			rc = part == P2P_PING ? ping(x) : pong(x);
+		else
+			rc = exchange(x);
+		x->ticks[k + 1] = x->begun = p2p_loop_now(&x->l);
+	}
+	return rc ? rc : drain(x);
+}
+
+static int64_t lasted(struct run *x, uint32_t i, uint32_t k) {
+	(void)i;
+	return p2p_loop_lasted(&x->l, x->ticks[k], x->ticks[k + 1]);
+}
+
+static int add_messages(struct run *x) {
+	x->end->messages += x->sending;
+	return P2P_OK;
+}
+
+/* A transfer ends with the receivers' word: acknowledgements are in it. */
+static const struct p2p_steps steps = {
+	.bind = use_engine,
+	.poison = poison,
+	.begin = begin,
+	.fill = fill,
+	.leave = leave,
+	.credit = credit,
+	.await_credit = await_credit,
+	.transfer = transfer,
+	.lasted = lasted,
+	.settle = add_messages,
+	.verify = verify,
+};
+
+/* One way, from rank 0 to 1 where there are connections both ways. */
+static enum p2p_part part_of(const struct run *x) {
+	const struct rdma_end *end = x->end;
+	if (x->l.b->op == P2P_OP_PINGPONG || (end->outs && end->ins))
+		return p2p_part_of(&x->l, end->rank == 0);
+	return end->outs ? P2P_SEND : P2P_RECEIVE;
+}
+
 int p2p_rdma_run(struct rdma_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
-	struct run x = {.l = {end->ctx, b, r, e, samples}, .end = end, .w = &end->ways};
-	int rc = run(&x);
+	struct run x = {.l = {end->ctx, b, r, e, samples, .together = end->ways.together}, .end = end, .w = &end->ways};
+	const uint32_t first = coupled(&x, 0), later = coupled(&x, b->warmup);
+	x.part = part_of(&x);
+	x.l.places = first > later ? first : later;
+	int rc = p2p_loop_run(&x.l, &steps, &x, x.part);
 	if (rc)
 		end->broken = 1;
 	return rc;

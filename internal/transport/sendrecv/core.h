@@ -7,15 +7,14 @@
 /* A batch on one rank. */
 struct run {
 	struct p2p_loop l;
-	struct p2p_loop device; /* the same for waits for the own device, which give up before those for other ranks */
-	struct p2p_ctx device_ctx;
+	struct p2p_ctx device_ctx; /* of waits for the own device, which give up before those for other ranks */
 	struct sendrecv_end *end;
 	const struct sendrecv_plan *p;
 	uint32_t sends, receives; /* 1: this rank does, in every iteration */
 	uint32_t drain;           /* for the next launch that may write into the staging area */
 	uint32_t follows;         /* 1: the latest command of the window is a kernel, whose end the next may overlap */
 	uint32_t served;          /* windows that resident kernels have served */
-	uint32_t under_way;       /* 1: kernels may run, and if something is late it is them */
+	uint32_t train;           /* windows that the one under way serves at once */
 };
 
 static inline uint32_t sendrecv_kernel_of(const struct sendrecv_plan *p) {

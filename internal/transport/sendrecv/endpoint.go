@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 	"unsafe"
@@ -21,6 +20,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 	"github.com/p2pbench/p2pbench/internal/knob"
 	"github.com/p2pbench/p2pbench/internal/transport"
+	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
 // endpoint is one rank's end.
@@ -29,14 +29,14 @@ type endpoint struct {
 	env     transport.Env
 	near    neighbours
 	engine  gpu.Engine
-	queue   gpu.Queue
+	gate    *loop.Gate // holds the queue
 	memory  gpu.Memory
 	source  gpu.Buffer
 	counts  gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
 	layout  layout
-	shared  uintptr // what neighbours map; 0: not allocated
-	control *pinned // the struct sr_state, and on the next page the gate's word
-	samples *pinned // that a resident kernel takes; nil: none so far
+	shared  uintptr      // what neighbours map; 0: not allocated
+	control *loop.Pinned // the struct sr_state
+	samples *loop.Pinned // that a resident kernel takes; nil: none so far
 	peers   []*peer
 	end     *C.struct_sendrecv_end
 	limits  limits
@@ -83,8 +83,7 @@ func (t *sendrecv) Open(_ context.Context, env transport.Env) (_ transport.Endpo
 // openDevice opens what moves and shares bytes, and binds the calling thread to it.
 func (ep *endpoint) openDevice() (err error) {
 	d := ep.env.Device
-	launcher, ok := d.(gpu.Launcher)
-	if !ok {
+	if _, ok := d.(gpu.Launcher); !ok {
 		return fmt.Errorf("a %s device runs no kernels: %w", d.Info().Kind, gpu.ErrUnsupported)
 	}
 	for _, r := range ep.near.peers() {
@@ -96,14 +95,15 @@ func (ep *endpoint) openDevice() (err error) {
 	if ep.engine, err = d.Engine(d.Info().CopyEngine); err != nil {
 		return err
 	}
-	if ep.queue, err = launcher.Queue(); err != nil {
+	if ep.gate, err = loop.OpenGate(ep.engine, d); err != nil {
 		return err
 	}
 	if ep.memory, err = d.Memory(ep.o.Handle); err != nil {
 		return err
 	}
 	ep.end.engine = (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
-	ep.end.queue = (*C.struct_p2p_queue)(ep.queue.Table().Pointer())
+	ep.end.gate = *(*C.struct_p2p_gate)(ep.gate.Pointer())
+	ep.end.queue = (*C.struct_p2p_queue)(ep.gate.Queue(0).Table().Pointer())
 	ep.end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
 	return ep.bind()
 }
@@ -122,7 +122,7 @@ func (ep *endpoint) findKernels() error {
 	}
 	l := &ep.limits
 	device := ep.env.Device.Info()
-	l.ctas, l.warp, l.cpu = ep.queue.Table().CTAs(), device.Warp, device.OnCPU()
+	l.ctas, l.warp, l.cpu = ep.gate.Queue(0).Table().CTAs(), device.Warp, device.OnCPU()
 	for _, k := range []kernel{
 		{C.SENDRECV_WS, nil, "ws"},
 		{C.SENDRECV_WS_BULK, &l.wsBulk, "ws"},
@@ -178,11 +178,9 @@ func (ep *endpoint) allocate() (err error) {
 	if ep.shared, err = ep.memory.Table().Alloc(ep.layout.Bytes, 0); err != nil {
 		return fmt.Errorf("allocate %d bytes to share: %w", ep.layout.Bytes, err)
 	}
-	page := os.Getpagesize()
-	if ep.control, err = pin(ep.memory, 2*page); err != nil {
+	if ep.control, err = loop.Pin(ep.engine, ep.memory, C.sizeof_struct_sr_state); err != nil {
 		return err
 	}
-	ep.end.gate = C.struct_p2p_gate{queue: ep.end.queue, word: (*C.ulong)(ep.control.at(page))}
 	if err := ep.zero(ep.shared, ep.layout.Staging); err != nil { // words and lines
 		return err
 	}
@@ -192,13 +190,13 @@ func (ep *endpoint) allocate() (err error) {
 // zero writes zeroes to device memory.
 func (ep *endpoint) zero(p uintptr, n uint64) error {
 	const most = 1 << 20
-	zeroes, err := pin(ep.memory, most)
+	zeroes, err := loop.Pin(ep.engine, ep.memory, most)
 	if err != nil {
 		return err
 	}
 	for n > 0 && err == nil {
 		piece := min(n, most)
-		err = ep.engine.Table().Copy(ep.env.Wait, p, uintptr(zeroes.at(0)), piece)
+		err = ep.engine.Table().Copy(ep.env.Wait, p, uintptr(zeroes.At(0)), piece)
 		p, n = p+uintptr(piece), n-piece
 	}
 	return errors.Join(err, zeroes.Close())
@@ -265,7 +263,7 @@ func (ep *endpoint) place() {
 		in: in.words, out: out.words, peer_in: to.words, peer_out: from.words,
 		count: (*C.struct_sr_count)(abi.Pointer(ep.counts.Addr())),
 		team:  (*C.struct_sr_team)(abi.Pointer(ep.counts.Addr() + C.SR_CTAS*C.sizeof_struct_sr_count)),
-		state: (*C.struct_sr_state)(ep.control.at(0)),
+		state: (*C.struct_sr_state)(ep.control.At(0)),
 	}
 	end.to_next = next.mail(ep.env.Rank, ep.near.next)
 	end.from_previous = previous.mail(ep.near.previous, ep.env.Rank)
@@ -360,9 +358,7 @@ func (ep *endpoint) Close() error {
 		return errors.New("sendrecv: close: something on the device does not end: its memory stays until the process does")
 	}
 	errs := []error{ep.bindToClose()}
-	if ep.queue != nil {
-		errs = append(errs, ep.queue.Close())
-	}
+	errs = append(errs, ep.gate.Close())
 	for _, p := range ep.peers {
 		errs = append(errs, p.Close(ep.memory))
 	}
@@ -392,34 +388,4 @@ func (ep *endpoint) bindToClose() error {
 		return nil
 	}
 	return ep.bind()
-}
-
-// pinned is memory of the host that the device reaches too.
-type pinned struct {
-	mem    []byte
-	memory gpu.Memory
-}
-
-// pin maps and pins at least n bytes, all zero.
-func pin(m gpu.Memory, n int) (*pinned, error) {
-	page := os.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, (max(n, 1)+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, fmt.Errorf("mmap %d bytes: %w", n, err)
-	}
-	p := &pinned{mem: mem, memory: m}
-	if err := m.Table().Pin(uintptr(p.at(0)), uint64(len(mem))); err != nil {
-		return nil, errors.Join(fmt.Errorf("pin %d bytes: %w", len(mem), err), unix.Munmap(mem))
-	}
-	return p, nil
-}
-
-func (p *pinned) at(offset int) unsafe.Pointer { return unsafe.Pointer(&p.mem[offset]) }
-
-// Close unpins and unmaps. nil is closed already.
-func (p *pinned) Close() error {
-	if p == nil {
-		return nil
-	}
-	return errors.Join(p.memory.Table().Unpin(uintptr(p.at(0))), unix.Munmap(p.mem))
 }

@@ -99,12 +99,12 @@ func (o Options) largestResident(l limits) uint64 {
 func (ep *endpoint) region() uint64 { return min(ep.source.Size(), ep.layout.Bytes-ep.layout.Inbox) }
 
 // records reports whether the queue can record a window.
-func (ep *endpoint) records() bool { return ep.end.queue.record_begin != nil }
+func (ep *endpoint) records() bool { return ep.gate.Queue(0).Table().Records() }
 
 // makeSamples makes room for the samples that a resident kernel takes in a batch.
 func (ep *endpoint) makeSamples(b transport.Batch) error {
 	bytes := 8 * (b.Warmup + b.Iters)
-	if ep.o.Launch != "persistent" || ep.samples != nil && len(ep.samples.mem) >= bytes {
+	if ep.o.Launch != "persistent" || ep.samples != nil && ep.samples.Len() >= bytes {
 		return nil
 	}
 	if err := ep.bind(); err != nil {
@@ -116,10 +116,10 @@ func (ep *endpoint) makeSamples(b transport.Batch) error {
 		return fmt.Errorf("samples of the last batch: %w", err)
 	}
 	var err error
-	if ep.samples, err = pin(ep.memory, bytes); err != nil {
+	if ep.samples, err = loop.Pin(ep.engine, ep.memory, bytes); err != nil {
 		return fmt.Errorf("samples: %w", err)
 	}
-	ep.end.at.samples = (*C.sr_u64)(ep.samples.at(0))
+	ep.end.at.samples = (*C.sr_u64)(ep.samples.At(0))
 	return nil
 }
 

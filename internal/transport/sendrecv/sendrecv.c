@@ -10,46 +10,32 @@ int p2p_sendrecv_bind(struct sendrecv_end *end, struct p2p_error *e) {
 /* The windows of a train lie one behind the other, the first one where that of any other iteration does. */
 static uint64_t place(const struct run *x, uint32_t t) { return t * x->l.b->stride * x->l.b->window; }
 
-/* Before iteration i, which is number t of its train. Not timed. */
-static int fill(struct run *x, uint32_t i, uint32_t t) {
-	const uint8_t *source = x->end->at.src + place(x, t);
-	if (!x->sends || x->p->trial)
-		return P2P_OK;
-	int rc = p2p_loop_fill(&x->l, x->end->engine, (uint8_t *)(uintptr_t)source, x->end->rank, i);
-	return rc ? rc : p2p_loop_leave(&x->l, x->end->engine, source);
+static uint8_t *source(const struct run *x, uint32_t t) { return (uint8_t *)(uintptr_t)x->end->at.src + place(x, t); }
+
+static int fill(struct run *x, uint32_t i, uint32_t t, uint64_t step) {
+	return p2p_loop_fill_window(&x->l, x->end->engine, source(x, t), x->end->rank, i, step);
 }
 
-/* After it. Not timed. */
+static int leave(struct run *x, uint32_t i, uint32_t t) {
+	(void)i;
+	return p2p_loop_leave(&x->l, x->end->engine, source(x, t));
+}
+
+static int poison(struct run *x, uint32_t t) {
+	return p2p_loop_poison(&x->l, x->end->engine, x->end->at.dst + place(x, t));
+}
+
 static int verify(struct run *x, uint32_t i, uint32_t t) {
-	if (!x->receives || x->p->trial)
-		return P2P_OK;
 	return p2p_loop_verify(&x->l, x->end->engine, x->end->at.dst + place(x, t), x->end->previous, i);
 }
 
-static int prepare(struct run *x) {
-	struct sendrecv_end *end = x->end;
-	int rc = P2P_OK;
-	for (uint32_t t = 0; !rc && !x->p->trial && t < x->p->train; t++) {
-		if (x->receives)
-			rc = p2p_loop_poison(&x->l, end->engine, end->at.dst + place(x, t));
-		if (!rc && x->sends)
-			rc = p2p_loop_fill_first(&x->l, end->engine, (uint8_t *)(uintptr_t)end->at.src + place(x, t),
-						 end->rank);
-	}
-	return rc;
-}
+/* ---- launched windows ------------------------------------------------------------------------------------------- */
 
-/* ---- iterations ------------------------------------------------------------------------------------------------- */
-
-/* All ranks have finished what they did before. */
-static int meet(struct run *x) { return p2p_loop_meet(&x->l, x->end->meetings++); }
-
-/* A round trip is rank 0's to time; everything else lasts until the last rank has it. */
-static int times(const struct run *x) { return x->l.b->op != P2P_OP_PINGPONG || x->end->rank == 0; }
+static int bind(struct run *x) { return p2p_sendrecv_bind(x->end, x->l.e); }
 
 static int wait_queue(struct run *x) {
 	struct p2p_queue *q = x->end->queue;
-	return q->wait(q->self, x->device.ctx, x->l.e);
+	return q->wait(q->self, x->l.device, x->l.e);
 }
 
 static int record(struct run *x) {
@@ -65,47 +51,36 @@ static int record(struct run *x) {
 	return rc ? rc : last;
 }
 
-static int start(struct run *x) {
+static inline int start(struct run *x) {
 	struct p2p_queue *q = x->end->queue;
 	return x->l.b->graph ? q->replay(q->self, x->l.e) : sendrecv_post(x);
 }
 
-static int by_device(struct run *x, uint32_t i) {
-	struct p2p_gate *gate = &x->end->gate;
-	int rc;
-	if ((rc = p2p_loop_hold(&x->l, gate)) || (rc = start(x)))
-		return rc;
-	if ((rc = p2p_loop_let_go(&x->l, gate, x->end->meetings++)))
-		return rc;
-	x->under_way = 1;
-	return times(x) ? p2p_loop_take_device(&x->device, gate, i) : wait_queue(x);
+static inline int start_and_wait(struct run *x, enum p2p_part part, uint32_t i) {
+	int rc = start(x);
+	(void)part, (void)i;
+	return rc ? rc : wait_queue(x);
 }
 
-static int by_host(struct run *x, uint32_t i) {
-	int rc = meet(x);
-	x->under_way = !rc;
-	uint64_t t0 = p2p_loop_now(&x->l);
-	if (rc || (rc = start(x)) || (rc = wait_queue(x)))
-		return rc;
-	if (times(x))
-		p2p_loop_take(&x->l, i, t0, p2p_loop_now(&x->l));
-	return P2P_OK;
+static int enqueue(struct run *x, enum p2p_part part, uint32_t q) {
+	(void)part, (void)q;
+	return start(x);
 }
 
-static int launched(struct run *x) {
-	int rc = record(x);
-	for (uint32_t i = 0, n = p2p_loop_length(&x->l); !rc && i < n; i++) {
-		p2p_loop_at(&x->l, i);
-		if ((rc = fill(x, i, 0)))
-			return rc;
-		rc = x->p->host_timed ? by_host(x, i) : by_device(x, i);
-		if (rc || (rc = sendrecv_gave_up(x)))
-			return rc;
-		x->under_way = 0;
-		rc = verify(x, i, 0);
-	}
-	return rc;
-}
+static int gave_up(struct run *x) { return sendrecv_gave_up(x); }
+
+static const struct p2p_steps launched = {
+	.bind = bind,
+	.poison = poison,
+	.record = record,
+	.fill = fill,
+	.leave = leave,
+	.transfer = start_and_wait,
+	.enqueue = enqueue,
+	.settle = gave_up,
+	.verify = verify,
+	.each_times = 1,
+};
 
 /* ---- resident kernels ------------------------------------------------------------------------------------------- */
 
@@ -114,70 +89,63 @@ static int await_done(struct run *x, uint64_t want) {
 	struct p2p_wait w = {0};
 	uint64_t have;
 	int rc;
-	x->under_way = 1;
 	while ((have = __atomic_load_n(&s->done, __ATOMIC_ACQUIRE)) < want)
 		if ((rc = sendrecv_gave_up(x)) ||
-		    (rc = p2p_wait_step(x->device.ctx, &w, P2P_WAIT_COPY, want, have, x->l.e)))
+		    (rc = p2p_wait_step(x->l.device, &w, P2P_WAIT_COPY, want, have, x->l.e)))
 			return rc;
-	x->under_way = 0;
 	atomic_store_explicit(&x->l.ctx->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
 	return P2P_OK;
 }
 
-/* A train of `train` windows, by a kernel that is there already and takes the time itself. */
-static int serve(struct run *x, uint32_t train) {
+/* One kernel serves all whole trains; what is left over, a shorter one, is another's. */
+static uint32_t in_trains(const struct run *x) {
+	const uint32_t n = p2p_loop_length(&x->l);
+	return n - n % x->p->train;
+}
+
+static int begin(struct run *x, uint32_t i, uint32_t *n) {
+	const uint32_t whole = in_trains(x);
+	*n = x->train = i < whole ? x->p->train : p2p_loop_length(&x->l) - whole;
+	if (i != 0 && i != whole)
+		return P2P_OK;
+	return sendrecv_start_resident(x, i < whole ? whole / x->train : 1, x->train);
+}
+
+/* A train, by a kernel that is there already and takes the time itself. */
+static int serve(struct run *x, enum p2p_part part, uint32_t i) {
 	struct sendrecv_end *end = x->end;
-	const uint32_t first = x->served;
-	int rc = P2P_OK;
-	p2p_loop_at(&x->l, first);
-	for (uint32_t t = 0; !rc && t < train; t++)
-		rc = fill(x, first + t, t);
-	if (rc || (rc = meet(x)))
-		return rc;
+	(void)part, (void)i;
 	__atomic_store_n(&end->at.state->doorbell, ++end->iterations, __ATOMIC_RELEASE);
-	if ((rc = await_done(x, end->iterations)))
-		return rc;
-	x->served += train;
-	for (uint32_t t = 0; times(x) && t < train; t++) {
-		const uint32_t i = first + t;
-		p2p_loop_take_ns(&x->l, i, (int64_t)__atomic_load_n(&end->at.samples[i], __ATOMIC_RELAXED));
-	}
-	for (uint32_t t = 0; !rc && t < train; t++)
-		rc = verify(x, first + t, t);
-	return rc;
+	return await_done(x, end->iterations);
 }
 
-/* So many trains, by one kernel. */
-static int reside(struct run *x, uint32_t trains, uint32_t train) {
-	int rc = trains ? sendrecv_start_resident(x, trains, train) : P2P_OK;
-	for (uint32_t i = 0; !rc && i < trains; i++)
-		rc = serve(x, train);
-	if (rc || !trains || (rc = wait_queue(x)))
-		return rc;
-	return sendrecv_gave_up(x);
+static int64_t lasted(struct run *x, uint32_t i, uint32_t t) {
+	return (int64_t)__atomic_load_n(&x->end->at.samples[i + t], __ATOMIC_RELAXED);
 }
 
-static int resident(struct run *x) {
-	const uint32_t n = p2p_loop_length(&x->l), train = x->p->train, rest = n % train;
-	int rc = reside(x, n / train, train);
-	return rc ? rc : reside(x, rest ? 1 : 0, rest);
+/* After the last train that a kernel serves, its end. */
+static int settle(struct run *x) {
+	x->served += x->train;
+	if (x->served != in_trains(x) && x->served != p2p_loop_length(&x->l))
+		return P2P_OK;
+	int rc = wait_queue(x);
+	return rc ? rc : sendrecv_gave_up(x);
 }
+
+static const struct p2p_steps resident = {
+	.bind = bind,
+	.poison = poison,
+	.begin = begin,
+	.fill = fill,
+	.leave = leave,
+	.transfer = serve,
+	.lasted = lasted,
+	.settle = settle,
+	.verify = verify,
+	.each_times = 1,
+};
 
 /* ---- batches ---------------------------------------------------------------------------------------------------- */
-
-/* All runs of a batch begin at its one barrier. */
-static int enter(struct run *x) {
-	struct sendrecv_end *end = x->end;
-	int rc = P2P_OK;
-	if (!x->l.b->barrier || x->l.b->barrier != end->barrier) {
-		end->barrier = x->l.b->barrier;
-		end->meetings = 0;
-		rc = p2p_loop_barrier(&x->l);
-		end->entered = x->l.r->entered;
-	}
-	x->l.r->entered = end->entered;
-	return rc;
-}
 
 /*
  * Every window begins when all ranks have finished the one before, so that nothing lies in a staging area when it is
@@ -195,27 +163,44 @@ static uint32_t to_drain(struct run *x) {
 	return memcmp(&now, &before, sizeof now) ? before.ctas : 0;
 }
 
+/* All runs of a batch begin at its one barrier. */
+static void enter(struct run *x) {
+	struct sendrecv_end *end = x->end;
+	if (!x->l.b->barrier || x->l.b->barrier != end->barrier) {
+		end->barrier = x->l.b->barrier;
+		end->meetings = 0;
+	} else {
+		x->l.entered = end->entered;
+	}
+	x->l.meetings = end->meetings;
+}
+
+static int run(struct run *x, enum p2p_part part) {
+	struct sendrecv_end *end = x->end;
+	int rc = x->p->resident ? p2p_loop_run(&x->l, &resident, x, part) : p2p_loop_run(&x->l, &launched, x, part);
+	end->meetings = x->l.meetings;
+	end->entered = x->l.r->entered;
+	return rc;
+}
+
 int p2p_sendrecv_run(struct sendrecv_end *end, const struct p2p_batch *b, const struct sendrecv_plan *p,
 		     int64_t *samples, struct p2p_result *r, struct p2p_error *e) {
-	const int both = b->op == P2P_OP_BIDIR || b->op == P2P_OP_PINGPONG;
 	struct run x = {
-		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples},
+		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples, .together = 1},
 		.end = end,
 		.p = p,
 		.device_ctx = *end->ctx,
-		.sends = both || end->rank == 0,
-		.receives = both || end->rank != 0,
 	};
+	const enum p2p_part part = p2p_part_of(&x.l, end->rank == 0);
+	x.sends = (uint32_t)p2p_sends(part);
+	x.receives = (uint32_t)p2p_receives(part);
 	x.device_ctx.timeout_ns = end->ctx->timeout_ns / 8 * 7;
 	x.device_ctx.yield |= end->cpu;
-	x.device = x.l;
-	x.device.ctx = &x.device_ctx;
-	int rc = p2p_sendrecv_bind(end, e);
-	if (rc || (rc = enter(&x)) || (rc = prepare(&x)))
-		return sendrecv_leave(&x, rc);
+	x.l.device = &x.device_ctx;
+	x.l.trial = p->trial;
+	x.l.places = p->train;
+	x.l.gate = p->host_timed ? NULL : &end->gate;
 	x.drain = to_drain(&x);
-	if ((rc = p->resident ? resident(&x) : launched(&x)))
-		return sendrecv_leave(&x, rc);
-	p2p_at(end->ctx, P2P_PHASE_IDLE, b->size, p2p_loop_length(&x.l));
-	return P2P_OK;
+	enter(&x);
+	return sendrecv_leave(&x, run(&x, part));
 }
