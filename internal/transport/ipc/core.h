@@ -137,7 +137,7 @@ struct ipc_path {
 	int (*receive)(struct run *x, uint64_t seq, uint32_t i); /* until the payload is there */
 	/* Both at the same time; NULL: one after the other. */
 	int (*exchange)(struct run *x, uint64_t out, uint64_t in, uint32_t i);
-	int (*settle)(struct run *x); /* sender, once acknowledged: not timed */
+	int (*cleanup)(struct run *x); /* sender, once acknowledged: not timed */
 };
 
 extern const struct ipc_path ipc_direct_path, ipc_handshake_path, ipc_pooled_path, ipc_fresh_path, ipc_get_path;

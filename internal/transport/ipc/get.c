@@ -105,7 +105,7 @@ static void hold(struct run *x, int i) {
 	x->s->held[x->s->held_len++] = i;
 }
 
-static int settle(struct run *x) {
+static int cleanup(struct run *x) {
 	for (uint32_t k = 0; k < x->s->held_len && x->end->cfg.fault != IPC_EVICT_IN_FLIGHT; k++)
 		p2p_lru_drop(x->s->lru, x->s->held[k]);
 	x->s->held_len = 0;
@@ -362,5 +362,5 @@ const struct ipc_path ipc_get_path = {
 	.arm = arm_get,
 	.send = send_get,
 	.receive = receive_get,
-	.settle = settle,
+	.cleanup = cleanup,
 };

@@ -43,7 +43,7 @@ static int verify(struct run *x, uint32_t i, uint32_t k) {
 
 /* ---- steps of an operation ------------------------------------------------------------------------------------ */
 
-static int sends(const struct run *x) { return p2p_sends(p2p_part_of(&x->l, x->end->cfg.rank == 0)); }
+static int sends(const struct run *x) { return p2p_sends(p2p_role_of(&x->l, x->end->cfg.rank == 0)); }
 
 static int bind(struct run *x) { return x->end->engine->bind(x->end->engine->self, x->l.e); }
 
@@ -58,20 +58,20 @@ static int begin(struct run *x, uint32_t i, uint32_t *n) {
 }
 
 /* Lets the peer send the next operation. */
-static int credit(struct run *x, enum p2p_part part, uint32_t i) {
+static int credit(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc = x->path->prepare ? x->path->prepare(x, i) : P2P_OK;
-	(void)part;
+	(void)role;
 	if (rc)
 		return rc;
 	atomic_store_explicit(&x->in->ready, ++*x->received, memory_order_release);
 	return P2P_OK;
 }
 
-static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
+static int await_credit(struct run *x, enum p2p_role role, uint32_t i) {
 	struct p2p_wait w = {0};
 	uint64_t want = ++*x->sent, have;
 	int rc;
-	(void)part;
+	(void)role;
 	while (ipc_before(have = atomic_load_explicit(&x->out->ready, memory_order_acquire), want))
 		if ((rc = ipc_wait_step(x, &w, P2P_WAIT_READY, want, have)))
 			return rc;
@@ -85,9 +85,9 @@ static int send_and_receive(struct run *x, uint64_t out, uint64_t in, uint32_t i
 	return rc ? rc : x->path->receive(x, in, i);
 }
 
-static inline int transfer(struct run *x, enum p2p_part part, uint32_t i) {
+static inline int transfer(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc;
-	switch (part) {
+	switch (role) {
 	case P2P_SEND:
 		return x->path->send(x, *x->sent, i);
 	case P2P_RECEIVE:
@@ -106,7 +106,7 @@ static inline int acknowledge(struct run *x) { return ipc_acknowledge(x, *x->rec
 
 static inline int await_ack(struct run *x) { return ipc_await_ack(x, *x->sent); }
 
-static int settle(struct run *x) { return x->path->settle ? x->path->settle(x) : P2P_OK; }
+static int cleanup(struct run *x) { return x->path->cleanup ? x->path->cleanup(x) : P2P_OK; }
 
 static const struct p2p_steps steps = {
 	.bind = bind,
@@ -120,7 +120,7 @@ static const struct p2p_steps steps = {
 	.transfer = transfer,
 	.acknowledge = acknowledge,
 	.await_ack = await_ack,
-	.settle = settle,
+	.cleanup = cleanup,
 	.verify = verify,
 };
 
@@ -153,7 +153,7 @@ static struct run run_of(struct ipc_end *end, const struct p2p_batch *b, int64_t
 int p2p_ipc_run(struct ipc_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		struct p2p_error *e) {
 	struct run x = run_of(end, b, samples, r, e);
-	int rc = p2p_loop_run(&x.l, &steps, &x, p2p_part_of(&x.l, end->cfg.rank == 0));
+	int rc = p2p_loop_run(&x.l, &steps, &x, p2p_role_of(&x.l, end->cfg.rank == 0));
 	if (rc == P2P_OK && sends(&x))
 		end->count.path[end->cfg.path] += (uint64_t)p2p_loop_length(&x.l) * b->window;
 	return rc;

@@ -1,29 +1,29 @@
 // Package loop is the timed loop of all transports: loop.h on the C side, which runs a batch of any operation from the
-// steps that a transport supplies, and here the translation between transport's batch and result and C's, and the gate
-// at which the queues of a device wait. It knows no transport and no device.
+// steps that a transport supplies. Here are the translation of transport's batch and result to C, and the memory and
+// queues that timing by the device takes. It knows no transport and no device.
 //
 // # A sample
 //
-// A sample is the time of one iteration of an operation on a rank that sees it end. It begins when everything is in
-// place: the payload is written, the receiver has credited the operation (it has compared the previous one, and where the
-// messages go may be overwritten), and the sender has seen the credit. It ends when this rank knows that the operation is
-// complete. Payloads are written before it and compared after it; credits, records and clean-up are not in it.
+// A sample is the time of one iteration of an operation on a rank that observes its end. It begins when everything is
+// ready: the payload is written, the receiver has granted credit (it has compared the previous message, and the inbox
+// may be overwritten), and the sender has seen the credit. It ends when this rank knows that the operation is complete.
+// Payloads are written before the sample and compared after it; credits, graph capture and cleanup are not in it.
 //
 //	operation          begins                                  ends
 //	latency, stream    rank 0 posts its message, or window     rank 0 has rank 1's acknowledgement of all of it
 //	bidir              a rank posts its window                 it has the peer's, and the acknowledgement of its own
 //	pingpong           rank 0 posts its message                rank 0 has the reply; halved
 //
-// Rank 1 takes no sample of latency, stream and pingpong; of bidir's two the longer one counts.
+// Rank 1 takes no samples of latency, stream and pingpong; of bidir's two times the longer one counts.
 //
-// Where ranks acknowledge nothing (sendrecv, NCCL in a ring, and whatever the device times), all of them begin at a
-// barrier, and each takes the time of its own part, until what it sends has left and what it receives is there. The
-// longest time of all ranks is the sample; of pingpong rank 0's alone, halved.
+// Where no rank acknowledges (sendrecv, NCCL in a ring, and everything that the device times), all ranks begin at a
+// barrier, and each takes the time of its own part, until what it sends has left and what it receives is complete. The
+// longest time of all ranks is the sample; of pingpong it is rank 0's alone, halved.
 //
-// Timed by the host, a sample is the time between two readings of the host's clock, around the transport's steps and
-// nothing else. Timed by the device, it is the time between two events on the device's queue, which waits at a gate until
-// the whole operation is on it, and of several queues the longest. A transport may post iterations back to back as a
-// burst, and then knows itself when each has ended: the end of one is the beginning of the next.
+// Timed by the host, a sample is the time between two readings of the host's clock, with nothing between them but the
+// transport's steps. Timed by the device, it is the time between two events on the device's queue, in front of which a
+// stream wait stands until the whole operation is on the queue; of several queues the longest time counts. A transport
+// that posts a burst of iterations back to back times them itself: the end of one is the beginning of the next.
 package loop
 
 /*

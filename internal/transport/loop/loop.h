@@ -1,6 +1,6 @@
 /*
- * loop.h: the timed loop of all transports. p2p_loop_run, at the end, runs a batch of any operation; a transport
- * supplies the steps in which its messages move, a struct p2p_steps. What a sample is says the comment of package loop.
+ * loop.h: the timed loop of all transports. p2p_loop_run runs a batch of any operation; a transport supplies the steps
+ * that move its messages, a struct p2p_steps. The comment of package loop defines a sample.
  */
 #ifndef P2P_LOOP_H
 #define P2P_LOOP_H
@@ -30,23 +30,23 @@ struct p2p_result {
 	struct p2p_mismatch mismatch;
 };
 
-struct p2p_gate;
+struct p2p_stream_wait;
 
-/* A batch under way on one rank. What is zero, or NULL, by default stands behind the samples. */
+/* A batch in progress on one rank. Members after `samples` are zero unless the transport sets them. */
 struct p2p_loop {
 	const struct p2p_ctx *ctx;
 	const struct p2p_batch *b;
 	struct p2p_result *r;
 	struct p2p_error *e;
 	int64_t *samples;
-	struct p2p_gate *gate;        /* the device times, and its queues wait there; NULL: the host times */
-	const struct p2p_ctx *device; /* of waits for the queues; NULL: ctx */
-	uint32_t together;            /* 1: the ranks begin each iteration at a barrier */
-	uint32_t trial;               /* 1: nothing is written, compared or spoilt */
-	uint32_t places;              /* for windows of messages that are kept apart at each end; 0: one */
-	uint32_t meetings;            /* barriers of iterations since the batch's own */
-	int64_t entered;              /* when an earlier run of the batch left that one; 0: there was none */
-	uint32_t under_way;           /* 1: the operation has begun and has not ended */
+	struct p2p_stream_wait *stream_wait; /* the device times, by these queues; NULL: the host times */
+	const struct p2p_ctx *device;        /* of waits for the queues; NULL: ctx */
+	uint32_t barrier_each;               /* 1: a barrier before each iteration that the host times, too */
+	uint32_t trial;                      /* 1: a trial of autotune: payloads are neither written nor compared */
+	uint32_t largest_burst;              /* windows that lie side by side at each end; 0: one */
+	uint32_t barriers;                   /* before iterations, since the batch's own */
+	int64_t entered;      /* when an earlier run of the batch left its barrier; 0: this is the first run */
+	uint32_t in_progress; /* 1: the operation has begun and has not ended */
 };
 
 static inline uint32_t p2p_loop_length(const struct p2p_loop *l) { return l->b->warmup + l->b->iters; }
@@ -83,7 +83,7 @@ static inline int p2p_loop_fill_window(const struct p2p_loop *l, struct p2p_engi
 	return g->wait(g->self, l->ctx, l->e);
 }
 
-/* Before messages leave by other means than the engine's copy. */
+/* The hook of fault injection, for messages that the engine's copy does not move. */
 static inline int p2p_loop_leave(const struct p2p_loop *l, struct p2p_engine *g, const uint8_t *source) {
 	if (!g->leave)
 		return P2P_OK;
@@ -96,9 +96,8 @@ static inline int p2p_loop_leave(const struct p2p_loop *l, struct p2p_engine *g,
 	return g->wait(g->self, l->ctx, l->e);
 }
 
-/* Makes sure that nothing in the inbox can pass for a message. */
+/* Overwrites the inbox, so that nothing in it can pass for a message. */
 static inline int p2p_loop_poison(const struct p2p_loop *l, struct p2p_engine *g, uint8_t *inbox) {
-	p2p_at(l->ctx, P2P_PHASE_PREPARE, l->b->size, 0);
 	uint64_t no_message = p2p_payload_key(l->b->seed, 0, UINT64_MAX, 0);
 	int rc = g->fill(g->self, l->ctx, inbox + l->b->offset, l->b->stride * l->b->window, no_message, 0, l->e);
 	return rc ? rc : g->wait(g->self, l->ctx, l->e);
@@ -163,8 +162,8 @@ static inline int p2p_loop_post(const struct p2p_loop *l, struct p2p_engine *g, 
 	return l->b->graph ? g->launch(g->self, l->e) : p2p_loop_copy(l, g, dst, src);
 }
 
-/* Where all ranks of the batch start together. */
-static inline int p2p_loop_barrier(const struct p2p_loop *l) {
+/* The barrier at which all ranks begin the batch. */
+static inline int p2p_loop_batch_barrier(const struct p2p_loop *l) {
 	if (l->entered) {
 		l->r->entered = l->entered;
 		return P2P_OK;
@@ -176,10 +175,10 @@ static inline int p2p_loop_barrier(const struct p2p_loop *l) {
 	return P2P_OK;
 }
 
-/* Where they start an iteration together. */
-static inline int p2p_loop_meet(struct p2p_loop *l) {
+/* The barrier at which they begin an iteration. */
+static inline int p2p_loop_iteration_barrier(struct p2p_loop *l) {
 	int64_t left;
-	const uint32_t n = ++l->meetings;
+	const uint32_t n = ++l->barriers;
 	return l->b->barrier ? p2p_barrier(l->ctx, (l->b->barrier << 32) + n, &left, l->e) : P2P_OK;
 }
 
@@ -190,8 +189,8 @@ static inline void p2p_loop_at(const struct p2p_loop *l, uint32_t i) {
 
 static inline uint64_t p2p_loop_now(const struct p2p_loop *l) { return p2p_ticks(l->ctx->clock); }
 
-/* Takes the sample of iteration i, which lasted so long. */
-static inline void p2p_loop_take_ns(const struct p2p_loop *l, uint32_t i, int64_t ns) {
+/* Records the sample of iteration i, which took ns. */
+static inline void p2p_loop_sample_ns(const struct p2p_loop *l, uint32_t i, int64_t ns) {
 	if (l->b->op == P2P_OP_PINGPONG)
 		ns = (ns + 1) / 2;
 	if (i == 0)
@@ -200,8 +199,8 @@ static inline void p2p_loop_take_ns(const struct p2p_loop *l, uint32_t i, int64_
 		l->samples[l->r->samples++] = ns;
 }
 
-/* ns from t0 to t1 ticks. A clock that goes backwards spoils the batch. */
-static inline int64_t p2p_loop_lasted(const struct p2p_loop *l, uint64_t t0, uint64_t t1) {
+/* ns from t0 to t1 ticks. A clock that goes backwards makes the batch fail. */
+static inline int64_t p2p_loop_duration(const struct p2p_loop *l, uint64_t t0, uint64_t t1) {
 	if (t1 < t0) {
 		l->r->backwards = 1;
 		return 0;
@@ -209,24 +208,24 @@ static inline int64_t p2p_loop_lasted(const struct p2p_loop *l, uint64_t t0, uin
 	return (int64_t)p2p_ticks_to_ns(l->ctx->clock, t1 - t0);
 }
 
-/* The same, from t0 to t1 ticks. */
-static inline void p2p_loop_take(const struct p2p_loop *l, uint32_t i, uint64_t t0, uint64_t t1) {
-	p2p_loop_take_ns(l, i, p2p_loop_lasted(l, t0, t1));
+/* Records the sample of iteration i, which lasted from t0 to t1 ticks. */
+static inline void p2p_loop_sample(const struct p2p_loop *l, uint32_t i, uint64_t t0, uint64_t t1) {
+	p2p_loop_sample_ns(l, i, p2p_loop_duration(l, t0, t1));
 }
 
 /* ---- operations ----------------------------------------------------------------------------------------------- */
 
 /* What a rank does in an operation. */
-enum p2p_part {
-	P2P_SEND,     /* latency and stream, on the rank that sends */
-	P2P_RECEIVE,  /* … and on the rank that receives */
-	P2P_EXCHANGE, /* bidir */
-	P2P_PING,     /* pingpong, on the rank that begins */
-	P2P_PONG,     /* … and on the rank that replies */
+enum p2p_role {
+	P2P_SEND,     /* latency and stream: rank 0 */
+	P2P_RECEIVE,  /* latency and stream: rank 1 */
+	P2P_EXCHANGE, /* bidir: all ranks */
+	P2P_PING,     /* pingpong: rank 0 */
+	P2P_PONG,     /* pingpong: rank 1 */
 };
 
-/* The part of one of two ranks; first: rank 0. */
-static inline enum p2p_part p2p_part_of(const struct p2p_loop *l, int first) {
+/* The role of one of two ranks. first: of rank 0. */
+static inline enum p2p_role p2p_role_of(const struct p2p_loop *l, int first) {
 	switch (l->b->op) {
 	case P2P_OP_BIDIR:
 		return P2P_EXCHANGE;
@@ -237,173 +236,177 @@ static inline enum p2p_part p2p_part_of(const struct p2p_loop *l, int first) {
 	}
 }
 
-static inline int p2p_sends(enum p2p_part part) { return part != P2P_RECEIVE; }
-static inline int p2p_receives(enum p2p_part part) { return part != P2P_SEND; }
+static inline int p2p_sends(enum p2p_role role) { return role != P2P_RECEIVE; }
+static inline int p2p_receives(enum p2p_role role) { return role != P2P_SEND; }
 
-/* A transport's batch on one rank: each defines its own, which the loop hands to the steps. */
+/* A transport's batch on one rank. Each transport defines its own; the loop passes it to the steps. */
 struct run;
 
 /*
- * The steps of a transport; the loop calls them in this order. Those that are NULL do nothing. A table is a constant,
- * so that the compiler resolves and inlines its steps: the loop costs no call between two readings of the clock.
+ * The steps of a transport, in the order in which the loop calls them. bind, fill, verify and poison are required, and
+ * transfer or enqueue; any other that is NULL does nothing. The table must be a constant, so that the compiler inlines
+ * the steps: between two readings of the clock there is no call that the transport has not made itself.
  */
 struct p2p_steps {
-	/* Once, before the barrier. k below l->places. */
+	/* Once, before the batch's barrier. k is below l->largest_burst. */
 	int (*bind)(struct run *x);               /* prepares the calling thread */
-	int (*poison)(struct run *x, uint32_t k); /* where messages arrive: what cannot pass for one */
-	int (*record)(struct run *x);             /* after the first fill: what later is launched as one */
+	int (*poison)(struct run *x, uint32_t k); /* overwrites inbox k */
+	int (*record)(struct run *x);             /* after the first fill: records what batches with graphs launch */
 
 	/*
-	 * Before an iteration. begin, if there, sets *n where a burst of n iterations from i on is posted back to back:
-	 * every other step is then called once for all of them, but fill, leave, lasted and verify for each, number k
-	 * of the burst. fill writes messages of iteration i as densely as `step` says, leave announces them where they
-	 * do not leave by the engine's copy. credit lets the peer send, await_credit waits until the peer lets this
-	 * rank.
+	 * Before an iteration. begin may set *n: iterations i to i + *n - 1 are then a burst, for which every other
+	 * step is called once, but fill, leave, duration and verify for each iteration, k of the burst. fill writes the
+	 * messages of iteration i, `step` as in the engine's fill. leave is the hook of fault injection, for messages
+	 * that the engine's copy does not move. credit allows the peer to send, await_credit waits until the peer does.
 	 */
 	int (*begin)(struct run *x, uint32_t i, uint32_t *n);
 	int (*fill)(struct run *x, uint32_t i, uint32_t k, uint64_t step);
 	int (*leave)(struct run *x, uint32_t i, uint32_t k);
-	int (*credit)(struct run *x, enum p2p_part part, uint32_t i);
-	int (*await_credit)(struct run *x, enum p2p_part part, uint32_t i);
+	int (*credit)(struct run *x, enum p2p_role role, uint32_t i);
+	int (*await_credit)(struct run *x, enum p2p_role role, uint32_t i);
 
 	/*
-	 * Timed by the host: the operation, until what this rank receives is there and nothing is left for it to do for
-	 * what it sends; then both ranks tell each other that they have it. In pingpong the reply says so: the reply's
-	 * own acknowledgement comes after the sample.
+	 * Timed by the host. transfer returns when what this rank receives is complete and it has done its part for
+	 * what it sends. acknowledge tells the peer that its messages are complete here, await_ack waits until the peer
+	 * says so. In pingpong the reply acknowledges the first message; the acknowledgement of the reply follows the
+	 * sample.
 	 */
-	int (*transfer)(struct run *x, enum p2p_part part, uint32_t i);
+	int (*transfer)(struct run *x, enum p2p_role role, uint32_t i);
 	int (*acknowledge)(struct run *x);
 	int (*await_ack)(struct run *x);
-	int64_t (*lasted)(struct run *x, uint32_t i, uint32_t k); /* ns; NULL: the loop reads the clock */
+	int64_t (*duration)(struct run *x, uint32_t i, uint32_t k); /* ns; NULL: the loop reads the clock */
 
-	/* Timed by the device: puts queue q's share of the operation on it. */
-	int (*enqueue)(struct run *x, enum p2p_part part, uint32_t q);
+	/* Timed by the device: puts the share of queue q in the operation on it. */
+	int (*enqueue)(struct run *x, enum p2p_role role, uint32_t q);
 
 	/* After the sample. */
-	int (*settle)(struct run *x);
+	int (*cleanup)(struct run *x);
 	int (*verify)(struct run *x, uint32_t i, uint32_t k);
 
 	/*
-	 * 1: no rank hears that another one has ended. Then each that takes part in latency and stream takes the time
-	 * of its own part, and the longest is the sample.
+	 * 1: no rank is told that another one has ended. The receiver of latency and stream takes samples as well, and
+	 * the longest of all ranks counts.
 	 */
-	uint32_t each_times;
+	uint32_t each_rank_times;
 };
 
 #define P2P_ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* Whether a rank takes samples. */
-static P2P_ALWAYS_INLINE int p2p_times(const struct p2p_steps *s, enum p2p_part part) {
-	return part == P2P_RECEIVE ? s->each_times != 0 : part != P2P_PONG;
+static P2P_ALWAYS_INLINE int p2p_takes_samples(const struct p2p_steps *s, enum p2p_role role) {
+	return role == P2P_RECEIVE ? s->each_rank_times != 0 : role != P2P_PONG;
 }
 
 /* ---- timing by the host --------------------------------------------------------------------------------------- */
 
-static P2P_ALWAYS_INLINE int p2p_loop_operate(const struct p2p_steps *s, struct run *x, enum p2p_part part,
-					      uint32_t i) {
-	int rc = s->transfer(x, part, i);
-	if (!rc && s->acknowledge && (part == P2P_RECEIVE || part == P2P_EXCHANGE))
+static P2P_ALWAYS_INLINE int p2p_loop_operation(const struct p2p_steps *s, struct run *x, enum p2p_role role,
+						uint32_t i) {
+	int rc = s->transfer(x, role, i);
+	if (!rc && s->acknowledge && (role == P2P_RECEIVE || role == P2P_EXCHANGE))
 		rc = s->acknowledge(x);
-	if (!rc && s->await_ack && (part == P2P_SEND || part == P2P_EXCHANGE))
+	if (!rc && s->await_ack && (role == P2P_SEND || role == P2P_EXCHANGE))
 		rc = s->await_ack(x);
 	return rc;
 }
 
-static P2P_ALWAYS_INLINE int p2p_loop_by_host(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					      enum p2p_part part, uint32_t i, uint32_t n) {
-	const int times = p2p_times(s, part);
-	int rc = l->together ? p2p_loop_meet(l) : P2P_OK;
+static P2P_ALWAYS_INLINE int p2p_loop_timed_by_host(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+						    enum p2p_role role, uint32_t i, uint32_t n) {
+	const int times = p2p_takes_samples(s, role);
+	int rc = l->barrier_each ? p2p_loop_iteration_barrier(l) : P2P_OK;
 	if (rc)
 		return rc;
-	l->under_way = 1;
-	const uint64_t t0 = times && !s->lasted ? p2p_loop_now(l) : 0;
-	if ((rc = p2p_loop_operate(s, x, part, i)))
+	l->in_progress = 1;
+	const uint64_t t0 = times && !s->duration ? p2p_loop_now(l) : 0;
+	if ((rc = p2p_loop_operation(s, x, role, i)))
 		return rc;
-	if (times && !s->lasted)
-		p2p_loop_take(l, i, t0, p2p_loop_now(l));
-	for (uint32_t k = 0; times && s->lasted && k < n; k++)
-		p2p_loop_take_ns(l, i + k, s->lasted(x, i, k));
+	if (times && !s->duration)
+		p2p_loop_sample(l, i, t0, p2p_loop_now(l));
+	for (uint32_t k = 0; times && s->duration && k < n; k++)
+		p2p_loop_sample_ns(l, i + k, s->duration(x, i, k));
 	return P2P_OK;
 }
 
 /* ---- timing by the device ------------------------------------------------------------------------------------- */
 
 /*
- * Where queues of this rank wait, so that all of an iteration is on them before any of it begins: what it costs the
- * host to put it there is not in its time. The ranks open their gates at the same moment.
+ * Queues of this rank that wait for a word before each operation, so that all of it is on them before any of it begins:
+ * the time that the host takes to enqueue it is not in the sample. All ranks store the word when they leave the
+ * iteration's barrier.
  */
-struct p2p_gate {
+struct p2p_stream_wait {
 	struct p2p_queue *queue[2];
-	uint32_t queues;        /* of those: that the batch uses */
-	_Atomic uint64_t *word; /* pinned memory of the host; the queues wait until it is `value` */
+	uint32_t queues;        /* that the batch uses */
+	_Atomic uint64_t *word; /* pinned CPU memory; the queues wait until it is `value` */
 	uint64_t value;
 };
 
-static inline void p2p_gate_open(const struct p2p_gate *g) {
-	atomic_store_explicit(g->word, g->value, memory_order_release);
+static inline void p2p_stream_wait_release(const struct p2p_stream_wait *w) {
+	atomic_store_explicit(w->word, w->value, memory_order_release);
 }
 
-/* Lets a queue wait at the gate, and puts its share of the operation there, between two stamps. */
-static P2P_ALWAYS_INLINE int p2p_loop_hold(const struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					   enum p2p_part part, uint32_t k) {
-	const struct p2p_gate *g = l->gate;
-	struct p2p_queue *q = g->queue[k];
+/* Enqueues the wait, and behind it the share of queue q in the operation, between two events. */
+static P2P_ALWAYS_INLINE int p2p_loop_enqueue(const struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+					      enum p2p_role role, uint32_t q) {
+	const struct p2p_stream_wait *w = l->stream_wait;
+	struct p2p_queue *t = w->queue[q];
 	int rc;
-	if ((rc = q->bind(q->self, l->e)) || (rc = q->await(q->self, (uint64_t *)g->word, g->value, l->e)) ||
-	    (rc = q->stamp(q->self, 0, l->e)) || (rc = s->enqueue(x, part, k)))
+	if ((rc = t->bind(t->self, l->e)) || (rc = t->await(t->self, (uint64_t *)w->word, w->value, l->e)) ||
+	    (rc = t->stamp(t->self, 0, l->e)) || (rc = s->enqueue(x, role, q)))
 		return rc;
-	return q->stamp(q->self, 1, l->e);
+	return t->stamp(t->self, 1, l->e);
 }
 
-/* Waits for a queue; *longest is what it took, if that is more. */
-static inline int p2p_loop_wait_queue(const struct p2p_loop *l, uint32_t k, uint64_t *longest) {
-	struct p2p_queue *q = l->gate->queue[k];
+/* Waits for queue q. *longest becomes the time between its events, in ns, if that is more. */
+static inline int p2p_loop_wait_queue(const struct p2p_loop *l, uint32_t q, uint64_t *longest) {
+	struct p2p_queue *t = l->stream_wait->queue[q];
 	uint64_t ns;
 	int rc;
-	if ((rc = q->bind(q->self, l->e)) || (rc = q->wait(q->self, l->device ? l->device : l->ctx, l->e)) ||
-	    (rc = q->between(q->self, 0, 1, &ns, l->e)))
+	if ((rc = t->bind(t->self, l->e)) || (rc = t->wait(t->self, l->device ? l->device : l->ctx, l->e)) ||
+	    (rc = t->between(t->self, 0, 1, &ns, l->e)))
 		return rc;
 	*longest = ns > *longest ? ns : *longest;
 	return P2P_OK;
 }
 
-static P2P_ALWAYS_INLINE int p2p_loop_by_device(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-						enum p2p_part part, uint32_t i) {
-	struct p2p_gate *g = l->gate;
+static P2P_ALWAYS_INLINE int p2p_loop_timed_by_device(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+						      enum p2p_role role, uint32_t i) {
+	struct p2p_stream_wait *w = l->stream_wait;
 	uint64_t longest = 0;
 	int rc = P2P_OK;
-	g->value++;
-	for (uint32_t k = 0; !rc && k < g->queues; k++)
-		rc = p2p_loop_hold(l, s, x, part, k);
+	w->value++;
+	for (uint32_t q = 0; !rc && q < w->queues; q++)
+		rc = p2p_loop_enqueue(l, s, x, role, q);
 	if (!rc)
-		rc = p2p_loop_meet(l);
-	l->under_way = !rc;
-	p2p_gate_open(g); /* in any case: whoever closes the queue waits for what is on it */
-	for (uint32_t k = 0; !rc && k < g->queues; k++)
-		rc = p2p_loop_wait_queue(l, k, &longest);
-	if (!rc && p2p_times(s, part))
-		p2p_loop_take_ns(l, i, (int64_t)longest);
+		rc = p2p_loop_iteration_barrier(l);
+	l->in_progress = !rc;
+	p2p_stream_wait_release(w); /* in any case: a queue that waits cannot be closed */
+	for (uint32_t q = 0; !rc && q < w->queues; q++)
+		rc = p2p_loop_wait_queue(l, q, &longest);
+	if (!rc && p2p_takes_samples(s, role))
+		p2p_loop_sample_ns(l, i, (int64_t)longest);
 	return rc;
 }
 
 /* ---- batches -------------------------------------------------------------------------------------------------- */
 
-static P2P_ALWAYS_INLINE int p2p_loop_set_up(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					     enum p2p_part part) {
-	const uint32_t check = l->b->check, places = l->trial ? 0 : l->places ? l->places : 1;
+static P2P_ALWAYS_INLINE int p2p_loop_prepare(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+					      enum p2p_role role) {
+	const uint32_t check = l->b->check, burst = l->trial ? 0 : l->largest_burst ? l->largest_burst : 1;
+	p2p_at(l->ctx, P2P_PHASE_PREPARE, l->b->size, 0);
 	int rc = s->bind(x);
-	for (uint32_t k = 0; !rc && p2p_receives(part) && check != P2P_CHECK_OFF && k < places; k++)
+	for (uint32_t k = 0; !rc && p2p_receives(role) && check != P2P_CHECK_OFF && k < burst; k++)
 		rc = s->poison(x, k);
 	/* The bytes that no later fill writes. */
-	for (uint32_t k = 0; !rc && p2p_sends(part) && check != P2P_CHECK_FULL && k < places; k++)
+	for (uint32_t k = 0; !rc && p2p_sends(role) && check != P2P_CHECK_FULL && k < burst; k++)
 		rc = s->fill(x, 0, k, 0);
 	if (!rc && s->record)
 		rc = s->record(x);
-	return rc ? rc : p2p_loop_barrier(l);
+	return rc ? rc : p2p_loop_batch_barrier(l);
 }
 
-static P2P_ALWAYS_INLINE int p2p_loop_supply(const struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					     uint32_t i, uint32_t n) {
+/* Writes the messages of the n iterations from i on. */
+static P2P_ALWAYS_INLINE int p2p_loop_write_payload(const struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+						    uint32_t i, uint32_t n) {
 	int rc = P2P_OK;
 	for (uint32_t k = 0; !rc && l->b->check != P2P_CHECK_OFF && k < n; k++)
 		rc = s->fill(x, i + k, k, p2p_loop_step(l, i + k));
@@ -412,55 +415,66 @@ static P2P_ALWAYS_INLINE int p2p_loop_supply(const struct p2p_loop *l, const str
 	return rc;
 }
 
-/* A burst of *n iterations from i on. */
-static P2P_ALWAYS_INLINE int p2p_loop_iterate(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					      enum p2p_part part, uint32_t i, uint32_t *n) {
+/* Everything that comes before the sample of a burst; *n is how many iterations that is. */
+static P2P_ALWAYS_INLINE int p2p_loop_before(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+					     enum p2p_role role, uint32_t i, uint32_t *n) {
 	int rc = s->begin ? s->begin(x, i, n) : P2P_OK;
-	if (!rc && p2p_sends(part) && !l->trial)
-		rc = p2p_loop_supply(l, s, x, i, *n);
-	if (!rc && p2p_receives(part) && s->credit)
-		rc = s->credit(x, part, i);
-	if (!rc && p2p_sends(part) && s->await_credit)
-		rc = s->await_credit(x, part, i);
-	if (rc)
-		return rc;
-	if ((rc = s->enqueue && l->gate ? p2p_loop_by_device(l, s, x, part, i)
-					: p2p_loop_by_host(l, s, x, part, i, *n)))
-		return rc;
-	if (part == P2P_PING && s->acknowledge)
-		rc = s->acknowledge(x);
-	if (!rc && part == P2P_PONG && s->await_ack)
+	if (!rc && p2p_sends(role) && !l->trial)
+		rc = p2p_loop_write_payload(l, s, x, i, *n);
+	if (!rc && p2p_receives(role) && s->credit)
+		rc = s->credit(x, role, i);
+	if (!rc && p2p_sends(role) && s->await_credit)
+		rc = s->await_credit(x, role, i);
+	return rc;
+}
+
+/* Everything that comes after it. */
+static P2P_ALWAYS_INLINE int p2p_loop_after(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+					    enum p2p_role role, uint32_t i, uint32_t n) {
+	int rc = role == P2P_PING && s->acknowledge ? s->acknowledge(x) : P2P_OK;
+	if (!rc && role == P2P_PONG && s->await_ack)
 		rc = s->await_ack(x);
-	if (!rc && s->settle)
-		rc = s->settle(x);
-	l->under_way = rc != P2P_OK;
-	for (uint32_t k = 0; !rc && p2p_receives(part) && !l->trial && l->b->check != P2P_CHECK_OFF && k < *n; k++)
+	if (!rc && s->cleanup)
+		rc = s->cleanup(x);
+	l->in_progress = rc != P2P_OK;
+	for (uint32_t k = 0; !rc && p2p_receives(role) && !l->trial && l->b->check != P2P_CHECK_OFF && k < n; k++)
 		rc = s->verify(x, i + k, k);
 	return rc;
 }
 
-/* Runs the batch. The part is the same in all iterations; the steps are those of one constant table. */
+/* A burst from iteration i on; *n is how many iterations that is. */
+static P2P_ALWAYS_INLINE int p2p_loop_burst(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
+					    enum p2p_role role, uint32_t i, uint32_t *n) {
+	int rc = p2p_loop_before(l, s, x, role, i, n);
+	if (!rc)
+		rc = s->enqueue && l->stream_wait ? p2p_loop_timed_by_device(l, s, x, role, i)
+						  : p2p_loop_timed_by_host(l, s, x, role, i, *n);
+	return rc ? rc : p2p_loop_after(l, s, x, role, i, *n);
+}
+
+/* Runs the batch. s must be the address of a constant table. */
 static P2P_ALWAYS_INLINE int p2p_loop_run(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
-					  enum p2p_part part) {
+					  enum p2p_role role) {
 	const uint32_t length = p2p_loop_length(l);
-	int rc = p2p_loop_set_up(l, s, x, part);
+	int rc = p2p_loop_prepare(l, s, x, role);
 	for (uint32_t i = 0, n = 1; !rc && i < length; i += n) {
 		p2p_loop_at(l, i);
-		switch (part) { /* so that each part is compiled by itself */
+		switch (role) { /* the role is a constant in each call, so that its code is inlined without the others'
+				 */
 		case P2P_SEND:
-			rc = p2p_loop_iterate(l, s, x, P2P_SEND, i, &n);
+			rc = p2p_loop_burst(l, s, x, P2P_SEND, i, &n);
 			break;
 		case P2P_RECEIVE:
-			rc = p2p_loop_iterate(l, s, x, P2P_RECEIVE, i, &n);
+			rc = p2p_loop_burst(l, s, x, P2P_RECEIVE, i, &n);
 			break;
 		case P2P_EXCHANGE:
-			rc = p2p_loop_iterate(l, s, x, P2P_EXCHANGE, i, &n);
+			rc = p2p_loop_burst(l, s, x, P2P_EXCHANGE, i, &n);
 			break;
 		case P2P_PING:
-			rc = p2p_loop_iterate(l, s, x, P2P_PING, i, &n);
+			rc = p2p_loop_burst(l, s, x, P2P_PING, i, &n);
 			break;
 		case P2P_PONG:
-			rc = p2p_loop_iterate(l, s, x, P2P_PONG, i, &n);
+			rc = p2p_loop_burst(l, s, x, P2P_PONG, i, &n);
 			break;
 		}
 	}

@@ -95,52 +95,52 @@ func TestClockThatGoesBackwards(t *testing.T) {
 func TestSample(t *testing.T) {
 	const set, payload = "bind poison fill record ", "fill leave "
 	for name, c := range map[string]struct {
-		op    transport.Op
-		way   int
-		part  int
-		want  []int64
-		steps string
+		op     transport.Op
+		timing int
+		role   int
+		want   []int64
+		steps  string
 	}{
 		"latency, sender": {
 			transport.OpLatency, looptest.Acknowledged, looptest.Send,
 			[]int64{102},
-			"bind fill record begin fill leave await_credit transfer await_ack settle",
+			"bind fill record begin fill leave await_credit transfer await_ack cleanup",
 		},
 		"latency, receiver": {
 			transport.OpLatency, looptest.Acknowledged, looptest.Receive, nil,
-			"bind poison record begin credit transfer acknowledge settle verify",
+			"bind poison record begin credit transfer acknowledge cleanup verify",
 		},
 		"bidir": {
 			transport.OpBidir, looptest.Acknowledged, looptest.Exchange,
 			[]int64{112},
-			set + "begin " + payload + "credit await_credit transfer acknowledge await_ack settle verify",
+			set + "begin " + payload + "credit await_credit transfer acknowledge await_ack cleanup verify",
 		},
 		"pingpong, rank 0": {
 			transport.OpPingPong, looptest.Acknowledged, looptest.Ping,
 			[]int64{1},
-			set + "begin " + payload + "credit await_credit transfer acknowledge settle verify",
+			set + "begin " + payload + "credit await_credit transfer acknowledge cleanup verify",
 		},
 		"pingpong, rank 1": {
 			transport.OpPingPong, looptest.Acknowledged, looptest.Pong, nil,
-			set + "begin " + payload + "credit await_credit transfer await_ack settle verify",
+			set + "begin " + payload + "credit await_credit transfer await_ack cleanup verify",
 		},
-		"each its own, sender":      {transport.OpStream, looptest.Apart, looptest.Send, []int64{2}, "bind fill record fill leave transfer settle"},
-		"each its own, receiver":    {transport.OpStream, looptest.Apart, looptest.Receive, []int64{2}, "bind poison record transfer settle verify"},
-		"each its own, rank 1 pong": {transport.OpPingPong, looptest.Apart, looptest.Pong, nil, set + payload + "transfer settle verify"},
+		"each its own, sender":      {transport.OpStream, looptest.Unacknowledged, looptest.Send, []int64{2}, "bind fill record fill leave transfer cleanup"},
+		"each its own, receiver":    {transport.OpStream, looptest.Unacknowledged, looptest.Receive, []int64{2}, "bind poison record transfer cleanup verify"},
+		"each its own, rank 1 pong": {transport.OpPingPong, looptest.Unacknowledged, looptest.Pong, nil, set + payload + "transfer cleanup verify"},
 		"device, receiver": {
 			transport.OpStream, looptest.Device, looptest.Receive,
 			[]int64{70},
-			"bind poison record hold stamp0 enqueue0 stamp1 hold stamp0 enqueue1 stamp1 wait wait settle verify",
+			"bind poison record await stamp0 enqueue0 stamp1 await stamp0 enqueue1 stamp1 wait wait cleanup verify",
 		},
 		"device, pingpong": {
 			transport.OpPingPong, looptest.Device, looptest.Ping,
 			[]int64{35},
-			set + payload + "hold stamp0 enqueue0 stamp1 hold stamp0 enqueue1 stamp1 wait wait settle verify",
+			set + payload + "await stamp0 enqueue0 stamp1 await stamp0 enqueue1 stamp1 wait wait cleanup verify",
 		},
 		"burst of three": {
 			transport.OpBidir, looptest.Bursts, looptest.Exchange,
 			[]int64{40, 41, 42},
-			set + "begin fill fill fill leave leave leave transfer settle verify verify verify",
+			set + "begin fill fill fill leave leave leave transfer cleanup verify verify verify",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestSample(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			steps, _ := looptest.Run(call, c.way, c.part, "", samples)
+			steps := looptest.Run(call, c.timing, c.role, "", samples).Steps
 			if steps != c.steps {
 				t.Errorf("steps:\n%s\nwant:\n%s", steps, c.steps)
 			}
@@ -162,10 +162,10 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// A step that fails is the last one, and what waits at the gate may go on: nobody else would open it.
+// A step that fails is the last one, and no queue is left waiting for a host that will not come to release it.
 func TestStepThatFails(t *testing.T) {
 	for _, c := range []struct {
-		way         int
+		timing      int
 		fails, last string
 	}{
 		{looptest.Acknowledged, "poison", "poison"},
@@ -173,7 +173,7 @@ func TestStepThatFails(t *testing.T) {
 		{looptest.Acknowledged, "await_credit", "await_credit"},
 		{looptest.Acknowledged, "transfer", "transfer"},
 		{looptest.Acknowledged, "acknowledge", "acknowledge"},
-		{looptest.Acknowledged, "settle", "settle"},
+		{looptest.Acknowledged, "cleanup", "cleanup"},
 		{looptest.Acknowledged, "verify", "verify"},
 		{looptest.Device, "enqueue1", "enqueue1"},
 		{looptest.Device, "stamp1", "stamp1"},
@@ -185,9 +185,10 @@ func TestStepThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps, open := looptest.Run(call, c.way, looptest.Exchange, c.fails, samples)
-		if !strings.HasSuffix(steps, c.last) || strings.Count(steps, c.last) != 1 || !open {
-			t.Errorf("%s fails: %s; open: %v", c.fails, steps, open)
+		out := looptest.Run(call, c.timing, looptest.Exchange, c.fails, samples)
+		steps := strings.Fields(out.Steps)
+		if slices.Index(steps, c.last) != len(steps)-1 || !out.Released {
+			t.Errorf("%s fails: %+v", c.fails, out)
 		}
 		if _, err := call.Outcome("path"); !errors.Is(err, abi.ErrDevice) {
 			t.Errorf("%s fails: %v", c.fails, err)
@@ -203,8 +204,35 @@ func TestCheckOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "bind fill record begin leave credit await_credit transfer acknowledge await_ack settle"
-	if steps, _ := looptest.Run(call, looptest.Acknowledged, looptest.Exchange, "", samples); steps != want {
-		t.Errorf("steps:\n%s\nwant:\n%s", steps, want)
+	const want = "bind fill record begin leave credit await_credit transfer acknowledge await_ack cleanup"
+	if out := looptest.Run(call, looptest.Acknowledged, looptest.Exchange, "", samples); out.Steps != want {
+		t.Errorf("steps:\n%s\nwant:\n%s", out.Steps, want)
+	}
+}
+
+// Whatever its role, a rank is seen to prepare while it writes the first payloads, which may be gigabytes, and then to
+// time.
+func TestPhases(t *testing.T) {
+	for _, c := range []struct {
+		role  int
+		fails string
+		want  abi.Phase
+	}{
+		{looptest.Send, "fill", abi.PhasePrepare},
+		{looptest.Receive, "poison", abi.PhasePrepare},
+		{looptest.Exchange, "record", abi.PhasePrepare},
+		{looptest.Send, "transfer", abi.PhaseTimed},
+		{looptest.Exchange, "verify", abi.PhaseTimed},
+		{looptest.Receive, "", abi.PhaseIdle},
+	} {
+		b := transport.Batch{Op: transport.OpBidir, Size: 8, Window: 1, Iters: 1, Check: transport.CheckSample}
+		samples := make([]int64, b.Iters)
+		call, err := loop.Prepare(b, 512, false, samples)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := looptest.Run(call, looptest.Acknowledged, c.role, c.fails, samples); out.Phase != c.want {
+			t.Errorf("role %d, %q fails: phase %v, want %v", c.role, c.fails, out.Phase, c.want)
+		}
 	}
 }

@@ -88,9 +88,9 @@ static int copy_one_way(struct run *x, int way) {
 	return rc ? rc : finish(x, way);
 }
 
-static inline int transfer(struct run *x, enum p2p_part part, uint32_t i) {
+static inline int transfer(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc;
-	(void)part, (void)i;
+	(void)role, (void)i;
 	switch (x->l.b->op) {
 	case P2P_OP_BIDIR:
 		return copy_both(x);
@@ -115,13 +115,13 @@ static int queue_window(struct run *x, struct p2p_queue *q, const struct memcpy_
 
 /* In bidir each device's queue copies what leaves that device. Otherwise the first does all, there and back. */
 static int queue_copies(struct run *x, uint32_t i) {
-	struct p2p_queue *q = x->l.gate->queue[i];
+	struct p2p_queue *q = x->l.stream_wait->queue[i];
 	int rc = queue_window(x, q, &x->end->way[i]);
 	return rc || x->l.b->op != P2P_OP_PINGPONG ? rc : queue_window(x, q, &x->end->way[1]);
 }
 
 static int queue_record(struct run *x, uint32_t i) {
-	struct p2p_queue *q = x->l.gate->queue[i];
+	struct p2p_queue *q = x->l.stream_wait->queue[i];
 	int rc = q->bind(q->self, x->l.e);
 	if (rc || (rc = q->record_begin(q->self, x->l.e)))
 		return rc;
@@ -133,9 +133,9 @@ static int queue_record(struct run *x, uint32_t i) {
 	return copied ? copied : rc;
 }
 
-static int enqueue(struct run *x, enum p2p_part part, uint32_t i) {
-	struct p2p_queue *q = x->l.gate->queue[i];
-	(void)part;
+static int enqueue(struct run *x, enum p2p_role role, uint32_t i) {
+	struct p2p_queue *q = x->l.stream_wait->queue[i];
+	(void)role;
 	return x->l.b->graph ? q->replay(q->self, x->l.e) : queue_copies(x, i);
 }
 
@@ -171,7 +171,7 @@ static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
 static int leave(struct run *x, uint32_t i, uint32_t k) {
 	int rc = P2P_OK;
 	(void)i, (void)k;
-	for (int way = 0; !rc && x->l.gate && way < 2 && uses_way(x, way); way++) {
+	for (int way = 0; !rc && x->l.stream_wait && way < 2 && uses_way(x, way); way++) {
 		struct memcpy_way *w = &x->end->way[way];
 		if (!(rc = w->engine->bind(w->engine->self, x->l.e)))
 			rc = p2p_loop_leave(&x->l, w->engine, w->source);
@@ -195,18 +195,18 @@ static int verify(struct run *x, uint32_t i, uint32_t k) {
 /* Records what is launched as one, and starts the thread where there is to be one. */
 static int record(struct run *x) {
 	int rc = P2P_OK;
-	for (uint32_t i = 0; !rc && x->l.b->graph && x->l.gate && i < x->l.gate->queues; i++)
+	for (uint32_t i = 0; !rc && x->l.b->graph && x->l.stream_wait && i < x->l.stream_wait->queues; i++)
 		rc = queue_record(x, i);
-	for (int way = 0; !rc && !x->l.gate && way < 2 && uses_way(x, way); way++) {
+	for (int way = 0; !rc && !x->l.stream_wait && way < 2 && uses_way(x, way); way++) {
 		struct memcpy_way *w = &x->end->way[way];
 		if (!(rc = w->engine->bind(w->engine->self, x->l.e)))
 			rc = p2p_loop_record(&x->l, w->engine, w->inbox, w->source);
 	}
-	const int threaded = x->l.b->op == P2P_OP_BIDIR && !x->l.gate && !x->end->way[1].engine->async;
+	const int threaded = x->l.b->op == P2P_OP_BIDIR && !x->l.stream_wait && !x->end->way[1].engine->async;
 	return rc || !threaded ? rc : start_thread(x);
 }
 
-/* The one rank does the part of both. */
+/* The one rank sends and receives, whatever the operation. */
 static const struct p2p_steps steps = {
 	.bind = bind,
 	.poison = poison,
@@ -221,9 +221,9 @@ static const struct p2p_steps steps = {
 int p2p_memcpy_run(struct memcpy_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		   struct p2p_error *e) {
 	struct run x = {.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples}, .end = end};
-	if (end->gate.word) {
-		x.l.gate = &end->gate;
-		end->gate.queues = b->op == P2P_OP_BIDIR ? 2 : 1;
+	if (end->stream_wait.word) {
+		x.l.stream_wait = &end->stream_wait;
+		end->stream_wait.queues = b->op == P2P_OP_BIDIR ? 2 : 1;
 	}
 	int rc = p2p_loop_run(&x.l, &steps, &x, P2P_EXCHANGE);
 	stop_thread(&x);

@@ -1,15 +1,15 @@
 // Package memcpy is the baseline with no second process: rank 0 opens both devices and copies between them, with the
 // GPU's copy engine or with libc's memcpy. It shows what the hardware gives when nobody has to be told.
 //
-// Timed by the device, a queue of the source's device copies, held until the whole operation is on it; a sample is the
-// time between two notes of the device's clock, before the operation and after it. In bidir each device's queue copies
-// what leaves that device, both are let go together, and the sample is the longer time. In pingpong one queue copies
-// there and back.
+// Timed by the device, a queue of the source's device copies, behind a stream wait that ends when the whole operation is
+// on the queue; a sample is the time between two events, before the operation and after it. In bidir each device's queue
+// copies what leaves that device, one word ends both stream waits, and the sample is the longer time. In pingpong one
+// queue copies there and back.
 package memcpy
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xcde79a90
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x4d6b510f
 #cgo LDFLAGS: -lpthread
 #include <stdlib.h>
 #include "memcpy.h"
@@ -106,7 +106,7 @@ func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoin
 		}
 	}
 	if t.o.Timing == TimingDevice {
-		if ep.gate, err = loop.OpenGate(ep.engine[0], near, far); err != nil {
+		if ep.streamWait, err = loop.OpenStreamWait(ep.engine[0], near, far); err != nil {
 			return nil, fmt.Errorf("timing by the device: %w", err)
 		}
 	}
@@ -122,14 +122,14 @@ func (t *memcpy) engine(d gpu.Device) string {
 
 // endpoint is rank 0's: engines and buffers by device. On other ranks it is empty.
 type endpoint struct {
-	env    transport.Env
-	timing string
-	gate   *loop.Gate // nil: the host times
-	opened gpu.Device // the second device, if it is another one
-	engine [2]gpu.Engine
-	source [2]gpu.Buffer
-	inbox  [2]gpu.Buffer
-	end    *C.struct_memcpy_end
+	env        transport.Env
+	timing     string
+	streamWait *loop.StreamWait // nil: the host times
+	opened     gpu.Device       // the second device, if it is another one
+	engine     [2]gpu.Engine
+	source     [2]gpu.Buffer
+	inbox      [2]gpu.Buffer
+	end        *C.struct_memcpy_end
 }
 
 func (*endpoint) Address() []byte { return nil }
@@ -146,8 +146,8 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 			source: cBytes(ep.source[way]), inbox: cBytes(ep.inbox[1-way]),
 		}
 	}
-	if ep.gate != nil {
-		ep.end.gate = *(*C.struct_p2p_gate)(ep.gate.Pointer())
+	if ep.streamWait != nil {
+		ep.end.stream_wait = *(*C.struct_p2p_stream_wait)(ep.streamWait.Pointer())
 	}
 	cpus, err := abi.ProcessCPUs()
 	if err != nil {
@@ -181,7 +181,7 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	if ep.end == nil {
 		return transport.Result{}, fmt.Errorf("memcpy: run: not connected: %w", abi.ErrInvalid)
 	}
-	if err := accepts(b, ep.gate != nil); err != nil {
+	if err := accepts(b, ep.streamWait != nil); err != nil {
 		return transport.Result{}, fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, ep.inbox[0].Size(), ep.records(), samples)
@@ -195,8 +195,8 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 
 // records reports whether a window can be recorded as one unit.
 func (ep *endpoint) records() bool {
-	if ep.gate != nil {
-		return ep.gate.Queue(0).Table().Records()
+	if ep.streamWait != nil {
+		return ep.streamWait.Queue(0).Table().Records()
 	}
 	return ep.engine[0].Table().Records()
 }
@@ -210,8 +210,8 @@ func (ep *endpoint) Close() error {
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil
 	var errs []error
-	errs = append(errs, ep.gate.Close()) // first: it waits for what still copies
-	ep.gate = nil
+	errs = append(errs, ep.streamWait.Close()) // first: it waits for what still copies
+	ep.streamWait = nil
 	for way := range ep.engine {
 		for _, b := range []*gpu.Buffer{&ep.source[way], &ep.inbox[way]} {
 			if *b != nil {

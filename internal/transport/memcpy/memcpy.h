@@ -13,8 +13,8 @@ struct memcpy_way {
 struct memcpy_end {
 	const struct p2p_ctx *ctx;
 	struct memcpy_way way[2]; /* rank 0 → rank 1, and back */
-	/* The device times: at the gate waits the queue of each way's source device. No word: the host times. */
-	struct p2p_gate gate;
+	/* The device times: the queue of each way's source device copies. No word: the host times. */
+	struct p2p_stream_wait stream_wait;
 	void *cpus; /* where the thread that copies back runs, a bit each */
 	size_t cpu_bytes;
 };

@@ -34,16 +34,16 @@ const (
 
 // endpoint is one rank's end: two buffers, the communicator, and what the ranks need beside NCCL to be timed.
 type endpoint struct {
-	o       Options
-	env     transport.Env
-	version string
-	engine  gpu.Engine
-	memory  []io.Closer // what source and inbox are in
-	source  *C.uint8_t
-	inbox   *C.uint8_t
-	bytes   uint64           // of each
-	conn    *rendezvous.Conn // nil: the ranks need no words with each other
-	gate    *loop.Gate       // nil: the host times
+	o          Options
+	env        transport.Env
+	version    string
+	engine     gpu.Engine
+	memory     []io.Closer // what source and inbox are in
+	source     *C.uint8_t
+	inbox      *C.uint8_t
+	bytes      uint64           // of each
+	conn       *rendezvous.Conn // nil: the ranks need no words with each other
+	streamWait *loop.StreamWait // nil: the host times
 	// recorder records NCCL's calls, to start them as one or to see what they launch.
 	recorder *C.struct_p2p_recorder
 	id       C.struct_nccl_id // rank 0's, of the communicator that is timed
@@ -77,7 +77,7 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	}
 	switch {
 	case t.o.Timing == TimingDevice:
-		err = ep.openGate()
+		err = ep.openStreamWait()
 	case !t.o.Ring:
 		ep.conn, err = rendezvous.Open(env.Run, env.Rank)
 	}
@@ -100,9 +100,9 @@ func recorder(d gpu.Device) (*C.struct_p2p_recorder, error) {
 	return (*C.struct_p2p_recorder)(table.Pointer()), nil
 }
 
-// openGate opens the queue that the device times.
-func (ep *endpoint) openGate() (err error) {
-	if ep.gate, err = loop.OpenGate(ep.engine, ep.env.Device); err != nil {
+// openStreamWait opens the queue that the device times.
+func (ep *endpoint) openStreamWait() (err error) {
+	if ep.streamWait, err = loop.OpenStreamWait(ep.engine, ep.env.Device); err != nil {
 		return fmt.Errorf("timing by the device: %w", err)
 	}
 	if ep.queue().stream == nil {
@@ -112,7 +112,7 @@ func (ep *endpoint) openGate() (err error) {
 }
 
 func (ep *endpoint) queue() *C.struct_p2p_queue {
-	return (*C.struct_p2p_queue)(ep.gate.Queue(0).Table().Pointer())
+	return (*C.struct_p2p_queue)(ep.streamWait.Queue(0).Table().Pointer())
 }
 
 // allocate makes both buffers. Those that shall be registered are of the kind of memory that NCCL can make the most of,
@@ -258,8 +258,8 @@ func (ep *endpoint) setEnd() {
 	if ep.conn != nil {
 		ep.end.link = (*C.struct_nccl_link)(ep.conn.Memory())
 	}
-	if ep.gate != nil {
-		ep.end.queue, ep.end.gate = ep.queue(), *(*C.struct_p2p_gate)(ep.gate.Pointer())
+	if ep.streamWait != nil {
+		ep.end.queue, ep.end.stream_wait = ep.queue(), *(*C.struct_p2p_stream_wait)(ep.streamWait.Pointer())
 	}
 }
 
@@ -386,8 +386,8 @@ func (ep *endpoint) Close() error {
 	if ep.stuck != "" {
 		return fmt.Errorf("nccl: close: NCCL has not returned from %s: its memory stays until the process ends", ep.stuck)
 	}
-	errs = append(errs, ep.gate.Close())
-	ep.gate = nil
+	errs = append(errs, ep.streamWait.Close())
+	ep.streamWait = nil
 	if ep.engine != nil {
 		errs = append(errs, ep.engine.Close())
 		ep.engine = nil

@@ -289,11 +289,11 @@ static int verify(struct run *x, uint32_t i, uint32_t k) {
 }
 
 /* Whether the receive is posted before the peer may start. */
-static inline int receives_first(enum p2p_part part) { return part == P2P_RECEIVE || part == P2P_PONG; }
+static inline int receives_first(enum p2p_role role) { return role == P2P_RECEIVE || role == P2P_PONG; }
 
 /* Tells the peer that it may send the next operation. */
-static int credit(struct run *x, enum p2p_part part, uint32_t i) {
-	int rc = receives_first(part) ? start(x) : P2P_OK;
+static int credit(struct run *x, enum p2p_role role, uint32_t i) {
+	int rc = receives_first(role) ? start(x) : P2P_OK;
 	(void)i;
 	if (rc)
 		return rc;
@@ -301,13 +301,13 @@ static int credit(struct run *x, enum p2p_part part, uint32_t i) {
 	return P2P_OK;
 }
 
-static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
-	(void)part, (void)i;
+static int await_credit(struct run *x, enum p2p_role role, uint32_t i) {
+	(void)role, (void)i;
 	return p2p_wait_ge(x->l.ctx, &x->out->ready, ++*x->sent, P2P_WAIT_READY, x->l.e);
 }
 
-static inline int transfer(struct run *x, enum p2p_part part, uint32_t i) {
-	int rc = receives_first(part) ? P2P_OK : start(x);
+static inline int transfer(struct run *x, enum p2p_role role, uint32_t i) {
+	int rc = receives_first(role) ? P2P_OK : start(x);
 	(void)i;
 	return rc ? rc : wait_stream(x->end, x->l.e);
 }
@@ -336,18 +336,18 @@ static const struct p2p_steps linked = {
 	.verify = verify,
 };
 
-static inline int start_and_wait(struct run *x, enum p2p_part part, uint32_t i) {
+static inline int start_and_wait(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc = start(x);
-	(void)part, (void)i;
+	(void)role, (void)i;
 	return rc ? rc : wait_stream(x->end, x->l.e);
 }
 
-static int enqueue(struct run *x, enum p2p_part part, uint32_t q) {
-	(void)part, (void)q;
+static int enqueue(struct run *x, enum p2p_role role, uint32_t q) {
+	(void)role, (void)q;
 	return start(x);
 }
 
-/* A ring, or timed by the device: the ranks begin together, and by then each has checked what came before. */
+/* A ring, or timed by the device: a barrier before each iteration says that every rank has verified the last one. */
 static const struct p2p_steps apart = {
 	.bind = bind,
 	.poison = poison,
@@ -357,34 +357,34 @@ static const struct p2p_steps apart = {
 	.transfer = start_and_wait,
 	.enqueue = enqueue,
 	.verify = verify,
-	.each_times = 1,
+	.each_rank_times = 1,
 };
 
 /* ---- batch ---------------------------------------------------------------------------------------------------- */
 
-static int run(struct run *x, enum p2p_part part) {
+static int run(struct run *x, enum p2p_role role) {
 	struct nccl_end *end = x->end;
 	x->comm = end->timed.handle;
 	if (!end->link) {
-		x->l.gate = end->queue ? &end->gate : NULL;
-		x->l.together = 1;
-		return p2p_loop_run(&x->l, &apart, x, part);
+		x->l.stream_wait = end->queue ? &end->stream_wait : NULL;
+		x->l.barrier_each = 1;
+		return p2p_loop_run(&x->l, &apart, x, role);
 	}
 	x->out = &end->link->from[end->rank];
 	x->in = &end->link->from[end->previous];
 	x->sent = &end->seq[end->rank];
 	x->received = &end->seq[end->previous];
-	return p2p_loop_run(&x->l, &linked, x, part);
+	return p2p_loop_run(&x->l, &linked, x, role);
 }
 
 int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
 	struct run x = {.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples}, .end = end};
-	const enum p2p_part part = p2p_part_of(&x.l, end->rank == 0);
-	int rc = run(&x, part);
+	const enum p2p_role role = p2p_role_of(&x.l, end->rank == 0);
+	int rc = run(&x, role);
 	if (rc)
 		return explain(end->timed.handle, rc, e);
-	if (p2p_sends(part))
+	if (p2p_sends(role))
 		end->messages += (uint64_t)p2p_loop_length(&x.l) * b->window;
 	return P2P_OK;
 }

@@ -21,14 +21,14 @@
 // same time and in one group. There is nothing but bidir. The ranks start an iteration together, from a barrier, and
 // each takes its own time until its stream has ended; the longest is the ring's.
 //
-// Timed by the device, NCCL's calls go on a queue that is held until all ranks have put a whole operation on theirs; a
-// sample is the time between two notes of the device's clock, before the operation and after it, on the rank where it
+// Timed by the device, NCCL's calls go on a queue behind a stream wait, which ends when all ranks have put a whole
+// operation on theirs; a sample is the time between two events, before the operation and after it, on the rank where it
 // is the longest. What it costs the CPU to post the operation, and a word from rank to rank, are not in it.
 //
-//	each rank            queue
-//	fill(source, i)      wait for the gate; note the time
-//	ncclSend, ncclRecv   the operation; note the time
-//	all meet; gate opens
+//	each rank               queue
+//	fill(source, i)         stream wait; event 0
+//	ncclSend, ncclRecv      the operation; event 1
+//	barrier; store the word
 //	wait for the queue
 //	check(inbox, i)
 //
@@ -46,7 +46,7 @@ package nccl
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xf0e3f80d
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xcec6cea5
 #include "nccl.h"
 */
 import "C"

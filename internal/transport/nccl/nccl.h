@@ -33,12 +33,12 @@ struct nccl_shape {
 
 /* One rank's end. */
 struct nccl_end {
-	struct p2p_engine *engine; /* fills and checks, and lends its stream to NCCL if there is no queue */
-	struct p2p_queue *queue;   /* the device times: NCCL's calls go on its stream; NULL: the host does */
-	struct p2p_gate gate;      /* of the queue */
+	struct p2p_engine *engine;          /* fills and checks, and lends its stream to NCCL if there is no queue */
+	struct p2p_queue *queue;            /* the device times: NCCL's calls go on its stream; NULL: the host does */
+	struct p2p_stream_wait stream_wait; /* of the queue */
 	const struct p2p_recorder *recorder;
 	const struct p2p_ctx *ctx;
-	struct nccl_link *link; /* NULL: the ranks meet at barriers, and tell each other nothing else */
+	struct nccl_link *link; /* NULL: the ranks wait for each other at barriers, and in no other way */
 	struct nccl_comm timed; /* moves the messages */
 	/*
 	 * Made like the other one, and used only to see what NCCL would launch: a communicator on which something was

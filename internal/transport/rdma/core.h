@@ -16,7 +16,7 @@ struct run {
 	struct p2p_loop l;
 	struct rdma_end *end;
 	const struct rdma_ways *w;
-	enum p2p_part part;
+	enum p2p_role role;
 	uint32_t iter;                  /* number of the sample in the batch; of a train, the first one's … */
 	uint32_t train;                 /* … and how many samples that is; 1 where a sample has a window of messages */
 	uint64_t first;                 /* number of that sample, counted from 1 over all batches */

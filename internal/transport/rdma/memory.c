@@ -197,7 +197,7 @@ int rdma_volley(struct run *x, uint64_t *ticks) {
 	}
 	if (rc || (rc = settle(x)))
 		return rc;
-	const uint64_t ns = (uint64_t)p2p_loop_lasted(&x->l, x->begun, p2p_loop_now(&x->l)) / x->train;
+	const uint64_t ns = (uint64_t)p2p_loop_duration(&x->l, x->begun, p2p_loop_now(&x->l)) / x->train;
 	for (uint32_t k = 0; k < x->train; k++)
 		end->out[(x->first - 1 + k) % end->outs].busy_ns += ns;
 	return P2P_OK;

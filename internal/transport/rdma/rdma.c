@@ -118,7 +118,7 @@ uint64_t p2p_rdma_bin(uint32_t bin) {
 }
 
 static uint64_t since(const struct run *x, uint64_t ticks) {
-	return (uint64_t)p2p_loop_lasted(&x->l, ticks, p2p_loop_now(&x->l));
+	return (uint64_t)p2p_loop_duration(&x->l, ticks, p2p_loop_now(&x->l));
 }
 
 /* A message is complete: the device of the other end has it. */

@@ -70,12 +70,12 @@ static void deal(struct run *x) {
 	x->sending = x->sent = x->awaited = x->received = 0;
 	for (uint32_t i = 0; i < end->outs; i++) {
 		struct rdma_conn *c = &end->out[i];
-		begin_conn(c, p2p_sends(x->part) && !one_by_one ? share(x, c, end->peer[c->peer].out) : 0);
+		begin_conn(c, p2p_sends(x->role) && !one_by_one ? share(x, c, end->peer[c->peer].out) : 0);
 		x->sending += c->count;
 	}
 	for (uint32_t i = 0; i < end->ins; i++) {
 		struct rdma_conn *c = &end->in[i];
-		begin_conn(c, p2p_receives(x->part) ? share(x, c, end->peer[c->peer].in) : 0);
+		begin_conn(c, p2p_receives(x->role) ? share(x, c, end->peer[c->peer].in) : 0);
 		x->awaited += one_by_one ? 0 : c->count;
 	}
 }
@@ -86,11 +86,11 @@ static void step(struct run *x, uint32_t k) {
 	x->tag = x->first + k;
 	for (uint32_t i = 0; x->l.b->window == 1 && i < end->peers; i++) {
 		const struct rdma_peer *p = &end->peer[i];
-		if (p2p_sends(x->part) && p->out) {
+		if (p2p_sends(x->role) && p->out) {
 			end->out[rdma_turn_of(x, p->first_out, p->out)].count++;
 			x->sending++;
 		}
-		x->awaited += p2p_receives(x->part) && p->in;
+		x->awaited += p2p_receives(x->role) && p->in;
 	}
 }
 
@@ -220,10 +220,10 @@ static int verify(struct run *x, uint32_t i, uint32_t k) {
 	return rc;
 }
 
-static int credit(struct run *x, enum p2p_part part, uint32_t i) {
+static int credit(struct run *x, enum p2p_role role, uint32_t i) {
 	struct rdma_end *end = x->end;
 	int rc = P2P_OK;
-	(void)part, (void)i;
+	(void)role, (void)i;
 	if (x->w->in_memory)
 		rdma_arm(x);
 	for (uint32_t k = 0; !rc && !x->w->pre_granted && k < end->ins; k++)
@@ -232,14 +232,14 @@ static int credit(struct run *x, enum p2p_part part, uint32_t i) {
 }
 
 /* The message that it replies to tells a rank that it may. */
-static int await_credit(struct run *x, enum p2p_part part, uint32_t i) {
+static int await_credit(struct run *x, enum p2p_role role, uint32_t i) {
 	(void)i;
-	return part == P2P_PONG ? P2P_OK : await_word(x, GO, P2P_WAIT_READY);
+	return role == P2P_PONG ? P2P_OK : await_word(x, GO, P2P_WAIT_READY);
 }
 
 /* The samples of a train: number k lasts from ticks[k] to ticks[k + 1]. */
-static int transfer(struct run *x, enum p2p_part part, uint32_t i) {
-	const int pingpong = part == P2P_PING || part == P2P_PONG;
+static int transfer(struct run *x, enum p2p_role role, uint32_t i) {
+	const int pingpong = role == P2P_PING || role == P2P_PONG;
 	int rc = P2P_OK;
 	(void)i;
 	x->ticks[0] = x->begun = p2p_loop_now(&x->l);
@@ -248,7 +248,7 @@ static int transfer(struct run *x, enum p2p_part part, uint32_t i) {
 	for (uint32_t k = 0; !rc && k < x->train; k++) {
 		step(x, k);
 		if (pingpong)
-			rc = part == P2P_PING ? ping(x) : pong(x);
+			rc = role == P2P_PING ? ping(x) : pong(x);
 		else
 			rc = exchange(x);
 		x->ticks[k + 1] = x->begun = p2p_loop_now(&x->l);
@@ -256,9 +256,9 @@ static int transfer(struct run *x, enum p2p_part part, uint32_t i) {
 	return rc ? rc : drain(x);
 }
 
-static int64_t lasted(struct run *x, uint32_t i, uint32_t k) {
+static int64_t duration(struct run *x, uint32_t i, uint32_t k) {
 	(void)i;
-	return p2p_loop_lasted(&x->l, x->ticks[k], x->ticks[k + 1]);
+	return p2p_loop_duration(&x->l, x->ticks[k], x->ticks[k + 1]);
 }
 
 static int add_messages(struct run *x) {
@@ -276,26 +276,27 @@ static const struct p2p_steps steps = {
 	.credit = credit,
 	.await_credit = await_credit,
 	.transfer = transfer,
-	.lasted = lasted,
-	.settle = add_messages,
+	.duration = duration,
+	.cleanup = add_messages,
 	.verify = verify,
 };
 
 /* One way, from rank 0 to 1 where there are connections both ways. */
-static enum p2p_part part_of(const struct run *x) {
+static enum p2p_role role_of(const struct run *x) {
 	const struct rdma_end *end = x->end;
 	if (x->l.b->op == P2P_OP_PINGPONG || (end->outs && end->ins))
-		return p2p_part_of(&x->l, end->rank == 0);
+		return p2p_role_of(&x->l, end->rank == 0);
 	return end->outs ? P2P_SEND : P2P_RECEIVE;
 }
 
 int p2p_rdma_run(struct rdma_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
-	struct run x = {.l = {end->ctx, b, r, e, samples, .together = end->ways.together}, .end = end, .w = &end->ways};
+	struct run x = {
+		.l = {end->ctx, b, r, e, samples, .barrier_each = end->ways.together}, .end = end, .w = &end->ways};
 	const uint32_t first = coupled(&x, 0), later = coupled(&x, b->warmup);
-	x.part = part_of(&x);
-	x.l.places = first > later ? first : later;
-	int rc = p2p_loop_run(&x.l, &steps, &x, x.part);
+	x.role = role_of(&x);
+	x.l.largest_burst = first > later ? first : later;
+	int rc = p2p_loop_run(&x.l, &steps, &x, x.role);
 	if (rc)
 		end->broken = 1;
 	return rc;

@@ -25,23 +25,23 @@ import (
 
 // endpoint is one rank's end.
 type endpoint struct {
-	o       Options // settled
-	env     transport.Env
-	near    neighbours
-	engine  gpu.Engine
-	gate    *loop.Gate // holds the queue
-	memory  gpu.Memory
-	source  gpu.Buffer
-	counts  gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
-	layout  layout
-	shared  uintptr      // what neighbours map; 0: not allocated
-	control *loop.Pinned // the struct sr_state
-	samples *loop.Pinned // that a resident kernel takes; nil: none so far
-	peers   []*peer
-	end     *C.struct_sendrecv_end
-	limits  limits
-	chosen  map[shape]plan
-	last    plan // of the last batch
+	o          Options // settled
+	env        transport.Env
+	near       neighbours
+	engine     gpu.Engine
+	streamWait *loop.StreamWait // has the queue
+	memory     gpu.Memory
+	source     gpu.Buffer
+	counts     gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
+	layout     layout
+	shared     uintptr      // what neighbours map; 0: not allocated
+	control    *loop.Pinned // the struct sr_state
+	samples    *loop.Pinned // that a resident kernel takes; nil: none so far
+	peers      []*peer
+	end        *C.struct_sendrecv_end
+	limits     limits
+	chosen     map[shape]plan
+	last       plan // of the last batch
 	// lastBurst is how many of its round trips went back to back, where that could be more than one; else 0.
 	lastBurst uint64
 	messages  uint64
@@ -95,15 +95,15 @@ func (ep *endpoint) openDevice() (err error) {
 	if ep.engine, err = d.Engine(d.Info().CopyEngine); err != nil {
 		return err
 	}
-	if ep.gate, err = loop.OpenGate(ep.engine, d); err != nil {
+	if ep.streamWait, err = loop.OpenStreamWait(ep.engine, d); err != nil {
 		return err
 	}
 	if ep.memory, err = d.Memory(ep.o.Handle); err != nil {
 		return err
 	}
 	ep.end.engine = (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
-	ep.end.gate = *(*C.struct_p2p_gate)(ep.gate.Pointer())
-	ep.end.queue = (*C.struct_p2p_queue)(ep.gate.Queue(0).Table().Pointer())
+	ep.end.stream_wait = *(*C.struct_p2p_stream_wait)(ep.streamWait.Pointer())
+	ep.end.queue = (*C.struct_p2p_queue)(ep.streamWait.Queue(0).Table().Pointer())
 	ep.end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
 	return ep.bind()
 }
@@ -122,7 +122,7 @@ func (ep *endpoint) findKernels() error {
 	}
 	l := &ep.limits
 	device := ep.env.Device.Info()
-	l.ctas, l.warp, l.cpu = ep.gate.Queue(0).Table().CTAs(), device.Warp, device.OnCPU()
+	l.ctas, l.warp, l.cpu = ep.streamWait.Queue(0).Table().CTAs(), device.Warp, device.OnCPU()
 	for _, k := range []kernel{
 		{C.SENDRECV_WS, nil, "ws"},
 		{C.SENDRECV_WS_BULK, &l.wsBulk, "ws"},
@@ -358,7 +358,7 @@ func (ep *endpoint) Close() error {
 		return errors.New("sendrecv: close: something on the device does not end: its memory stays until the process does")
 	}
 	errs := []error{ep.bindToClose()}
-	errs = append(errs, ep.gate.Close())
+	errs = append(errs, ep.streamWait.Close())
 	for _, p := range ep.peers {
 		errs = append(errs, p.Close(ep.memory))
 	}

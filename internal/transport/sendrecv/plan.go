@@ -135,8 +135,8 @@ func (p plan) steps(size uint64, b int) uint64 {
 	return min(share, 1)
 }
 
-// mostHeld is how many commands a queue may hold while it waits at the gate. A GPU's driver takes about a thousand and then
-// lets the caller wait, who is the one that would open the gate.
+// mostHeld is how many commands a queue may hold behind a stream wait. A GPU's driver takes about a thousand and then
+// lets the caller wait, who is the one that would end the stream wait.
 const mostHeld = 512
 
 // commands are how many a rank puts on its queue for a window.

@@ -19,7 +19,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// mostIterations leaves room for the meetings of trials, which are counted with those of the batch.
+// mostIterations leaves room for the barriers of trials, which are counted with those of the batch.
 const mostIterations = math.MaxInt32
 
 // Run runs one batch. Where its shape is new and there is a choice, the candidates are tried before, by all ranks
@@ -99,7 +99,7 @@ func (o Options) largestResident(l limits) uint64 {
 func (ep *endpoint) region() uint64 { return min(ep.source.Size(), ep.layout.Bytes-ep.layout.Inbox) }
 
 // records reports whether the queue can record a window.
-func (ep *endpoint) records() bool { return ep.gate.Queue(0).Table().Records() }
+func (ep *endpoint) records() bool { return ep.streamWait.Queue(0).Table().Records() }
 
 // makeSamples makes room for the samples that a resident kernel takes in a batch.
 func (ep *endpoint) makeSamples(b transport.Batch) error {

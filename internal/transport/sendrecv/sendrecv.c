@@ -56,14 +56,14 @@ static inline int start(struct run *x) {
 	return x->l.b->graph ? q->replay(q->self, x->l.e) : sendrecv_post(x);
 }
 
-static inline int start_and_wait(struct run *x, enum p2p_part part, uint32_t i) {
+static inline int start_and_wait(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc = start(x);
-	(void)part, (void)i;
+	(void)role, (void)i;
 	return rc ? rc : wait_queue(x);
 }
 
-static int enqueue(struct run *x, enum p2p_part part, uint32_t q) {
-	(void)part, (void)q;
+static int enqueue(struct run *x, enum p2p_role role, uint32_t q) {
+	(void)role, (void)q;
 	return start(x);
 }
 
@@ -77,9 +77,9 @@ static const struct p2p_steps launched = {
 	.leave = leave,
 	.transfer = start_and_wait,
 	.enqueue = enqueue,
-	.settle = gave_up,
+	.cleanup = gave_up,
 	.verify = verify,
-	.each_times = 1,
+	.each_rank_times = 1,
 };
 
 /* ---- resident kernels ------------------------------------------------------------------------------------------- */
@@ -112,19 +112,19 @@ static int begin(struct run *x, uint32_t i, uint32_t *n) {
 }
 
 /* A train, by a kernel that is there already and takes the time itself. */
-static int serve(struct run *x, enum p2p_part part, uint32_t i) {
+static int serve(struct run *x, enum p2p_role role, uint32_t i) {
 	struct sendrecv_end *end = x->end;
-	(void)part, (void)i;
+	(void)role, (void)i;
 	__atomic_store_n(&end->at.state->doorbell, ++end->iterations, __ATOMIC_RELEASE);
 	return await_done(x, end->iterations);
 }
 
-static int64_t lasted(struct run *x, uint32_t i, uint32_t t) {
+static int64_t duration(struct run *x, uint32_t i, uint32_t t) {
 	return (int64_t)__atomic_load_n(&x->end->at.samples[i + t], __ATOMIC_RELAXED);
 }
 
 /* After the last train that a kernel serves, its end. */
-static int settle(struct run *x) {
+static int cleanup(struct run *x) {
 	x->served += x->train;
 	if (x->served != in_trains(x) && x->served != p2p_loop_length(&x->l))
 		return P2P_OK;
@@ -139,10 +139,10 @@ static const struct p2p_steps resident = {
 	.fill = fill,
 	.leave = leave,
 	.transfer = serve,
-	.lasted = lasted,
-	.settle = settle,
+	.duration = duration,
+	.cleanup = cleanup,
 	.verify = verify,
-	.each_times = 1,
+	.each_rank_times = 1,
 };
 
 /* ---- batches ---------------------------------------------------------------------------------------------------- */
@@ -168,17 +168,17 @@ static void enter(struct run *x) {
 	struct sendrecv_end *end = x->end;
 	if (!x->l.b->barrier || x->l.b->barrier != end->barrier) {
 		end->barrier = x->l.b->barrier;
-		end->meetings = 0;
+		end->barriers = 0;
 	} else {
 		x->l.entered = end->entered;
 	}
-	x->l.meetings = end->meetings;
+	x->l.barriers = end->barriers;
 }
 
-static int run(struct run *x, enum p2p_part part) {
+static int run(struct run *x, enum p2p_role role) {
 	struct sendrecv_end *end = x->end;
-	int rc = x->p->resident ? p2p_loop_run(&x->l, &resident, x, part) : p2p_loop_run(&x->l, &launched, x, part);
-	end->meetings = x->l.meetings;
+	int rc = x->p->resident ? p2p_loop_run(&x->l, &resident, x, role) : p2p_loop_run(&x->l, &launched, x, role);
+	end->barriers = x->l.barriers;
 	end->entered = x->l.r->entered;
 	return rc;
 }
@@ -186,21 +186,21 @@ static int run(struct run *x, enum p2p_part part) {
 int p2p_sendrecv_run(struct sendrecv_end *end, const struct p2p_batch *b, const struct sendrecv_plan *p,
 		     int64_t *samples, struct p2p_result *r, struct p2p_error *e) {
 	struct run x = {
-		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples, .together = 1},
+		.l = {.ctx = end->ctx, .b = b, .r = r, .e = e, .samples = samples, .barrier_each = 1},
 		.end = end,
 		.p = p,
 		.device_ctx = *end->ctx,
 	};
-	const enum p2p_part part = p2p_part_of(&x.l, end->rank == 0);
-	x.sends = (uint32_t)p2p_sends(part);
-	x.receives = (uint32_t)p2p_receives(part);
+	const enum p2p_role role = p2p_role_of(&x.l, end->rank == 0);
+	x.sends = (uint32_t)p2p_sends(role);
+	x.receives = (uint32_t)p2p_receives(role);
 	x.device_ctx.timeout_ns = end->ctx->timeout_ns / 8 * 7;
 	x.device_ctx.yield |= end->cpu;
 	x.l.device = &x.device_ctx;
 	x.l.trial = p->trial;
-	x.l.places = p->train;
-	x.l.gate = p->host_timed ? NULL : &end->gate;
+	x.l.largest_burst = p->train;
+	x.l.stream_wait = p->host_timed ? NULL : &end->stream_wait;
 	x.drain = to_drain(&x);
 	enter(&x);
-	return sendrecv_leave(&x, run(&x, part));
+	return sendrecv_leave(&x, run(&x, role));
 }

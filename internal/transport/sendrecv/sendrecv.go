@@ -25,13 +25,13 @@
 //
 //	rank 0                          both hosts                    rank 1
 //	fill(source, i)                                               check(inbox, i-1)
-//	queue: gate, stamp, kernels, stamp                            queue: gate, stamp, kernels, stamp
-//	meet                            <-- barrier -->               meet
-//	open the gate                                                 open the gate
-//	sample = stamp 1 - stamp 0                                    sample = stamp 1 - stamp 0
+//	enqueue: stream wait, event 0, kernels, event 1               enqueue: stream wait, event 0, kernels, event 1
+//	                                <-- barrier -->
+//	store the word that the queue waits for                       store the word that the queue waits for
+//	sample = event 1 - event 0                                    sample = event 1 - event 0
 //
 // Every rank takes samples, and the largest of an iteration counts; of a ping-pong only rank 0 does, and halves it.
-// Timed by the host, an iteration lasts from the meeting to the end of the rank's own queue. A message of no bytes is
+// Timed by the host, an iteration lasts from the barrier to the end of the rank's own queue. A message of no bytes is
 // none to kernels: nobody waits for it.
 //
 // A window is launched kernel by kernel, or recorded once and launched as a graph; or one kernel is resident for the
@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x148bc69d
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x1a640aed
 #include "sendrecv.h"
 */
 import "C"

@@ -31,7 +31,7 @@ struct sendrecv_plan {
 	uint32_t trial;    /* 1: payloads are of no interest */
 	uint32_t in_lines; /* ws: 1: messages go in lines */
 	uint32_t overlap;  /* 1: a launch may overlap the end of the one before */
-	uint32_t train; /* resident ping-pong: round trips that follow each other before the ranks meet again; else 1 */
+	uint32_t train;    /* resident ping-pong: back-to-back round trips between two barriers; else 1 */
 };
 
 /* One direction of what two neighbours have to say to each other outside of batches. */
@@ -60,7 +60,7 @@ struct sendrecv_end {
 	struct p2p_engine *engine; /* fills and checks */
 	struct p2p_queue *queue;
 	const struct p2p_ctx *ctx;
-	struct p2p_gate gate;
+	struct p2p_stream_wait stream_wait;
 	/* Where everything is: src, dst and peer_dst are the buffers, samples has room for the longest resident batch.
 	 */
 	struct sr_args at;
@@ -73,7 +73,7 @@ struct sendrecv_end {
 	uint32_t cpu;        /* 1: threads of the CPU play the kernels, and need it */
 	uint32_t broken;     /* 1: a batch failed; no other one is run */
 	uint32_t stuck;      /* 1: and something on the queue does not end */
-	uint32_t meetings;   /* since the barrier of the batch under way */
+	uint32_t barriers;   /* before iterations, since that of the batch in progress */
 	uint64_t barrier;    /* that one's number */
 	int64_t entered;     /* when this rank left it */
 	uint64_t iterations; /* of resident kernels so far */

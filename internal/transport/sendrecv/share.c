@@ -101,12 +101,12 @@ int sendrecv_leave(struct run *x, int rc) {
 	struct sendrecv_end *end = x->end;
 	struct p2p_error *e = x->l.e;
 	const struct p2p_error first = *e;
-	const int waited = rc == P2P_ERR_TIMEOUT && x->l.under_way;
+	const int waited = rc == P2P_ERR_TIMEOUT && x->l.in_progress;
 	if (rc == P2P_OK)
 		return P2P_OK;
 	end->broken = 1;
 	__atomic_store_n(&end->at.state->abort, 1, __ATOMIC_RELEASE);
-	p2p_gate_open(&end->gate);
+	p2p_stream_wait_release(&end->stream_wait);
 	end->stuck = drain(x) == P2P_ERR_TIMEOUT;
 	if (!waited || !sendrecv_gave_up(x)) /* a kernel that was told to stop says what it waited for */
 		*e = first;

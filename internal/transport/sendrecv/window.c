@@ -187,13 +187,13 @@ static int post_ce(struct run *x) {
 
 int p2p_sendrecv_records_words(struct sendrecv_end *end) {
 	struct p2p_queue *q = end->queue;
-	uint64_t *word = (uint64_t *)end->gate.word;
+	uint64_t *word = (uint64_t *)end->stream_wait.word;
 	struct p2p_error e;
 	if (!q->record_begin || q->record_begin(q->self, &e))
 		return 0;
-	int rc = q->await(q->self, word, end->gate.value, &e);
+	int rc = q->await(q->self, word, end->stream_wait.value, &e);
 	if (!rc)
-		rc = q->write(q->self, word, end->gate.value, &e);
+		rc = q->write(q->self, word, end->stream_wait.value, &e);
 	return q->record_end(q->self, &e) == P2P_OK && !rc;
 }
 

@@ -1,0 +1,80 @@
+package loop
+
+/*
+#include "loop.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/p2pbench/p2pbench/internal/gpu"
+)
+
+// StreamWait is a queue of each of one or two devices, and the word of pinned CPU memory for which they wait before each
+// operation that the device times.
+type StreamWait struct {
+	queues []gpu.Queue
+	memory gpu.Memory
+	page   *Pinned
+	c      C.struct_p2p_stream_wait
+}
+
+// OpenStreamWait opens a queue of each device. The engine, which must stay open, is one of the first device's.
+func OpenStreamWait(engine gpu.Engine, devices ...gpu.Device) (_ *StreamWait, err error) {
+	s := &StreamWait{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for _, d := range devices {
+		launcher, ok := d.(gpu.Launcher)
+		if !ok {
+			return nil, fmt.Errorf("a %s device has no queues: %w", d.Info().Kind, gpu.ErrUnsupported)
+		}
+		q, err := launcher.Queue()
+		if err != nil {
+			return nil, err
+		}
+		s.queues = append(s.queues, q)
+	}
+	if s.memory, err = devices[0].Memory(gpu.HandleAuto); err != nil {
+		return nil, err
+	}
+	if s.page, err = Pin(engine, s.memory, os.Getpagesize()); err != nil {
+		return nil, err
+	}
+	for i, q := range s.queues {
+		s.c.queue[i] = (*C.struct_p2p_queue)(q.Table().Pointer())
+	}
+	s.c.queues = C.uint32_t(len(s.queues))
+	s.c.word = (*C.uint64_t)(s.page.At(0))
+	return s, nil
+}
+
+// Queue is the queue of device number i.
+func (s *StreamWait) Queue(i int) gpu.Queue { return s.queues[i] }
+
+// Pointer is a struct p2p_stream_wait that no queue has waited for, to be copied.
+func (s *StreamWait) Pointer() unsafe.Pointer { return unsafe.Pointer(&s.c) }
+
+// Close closes the queues, none of which may still wait for the word, and releases the word. nil is closed already.
+func (s *StreamWait) Close() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, q := range s.queues {
+		errs = append(errs, q.Close())
+	}
+	errs = append(errs, s.page.Close())
+	if s.memory != nil {
+		errs = append(errs, s.memory.Close())
+	}
+	*s = StreamWait{}
+	return errors.Join(errs...)
+}
