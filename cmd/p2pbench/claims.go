@@ -22,22 +22,22 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-const claimsHelp = `Run what the authors of UCCL #876, MPICH #7862, ROCm ANP #20 and torchcomms #2728 claimed as
-comparisons on this machine: each arm is a p2pbench command that can be typed by itself, both are
-measured interleaved in one run, and the verdict stands beside the published figure.
+const claimsHelp = `Measure on this machine what the authors of UCCL #876, MPICH #7862, ROCm ANP #20 and torchcomms #2728
+claim. A claim compares two arms. Each arm is a p2pbench command that you can run by itself; both are
+measured interleaved in one run. The table shows the verdict and the published figure.
 
-The claims p2pbench/… are its own, judged alike.
+The claims p2pbench/... are p2pbench's own and are judged by the same rules.
 
-reproduced       what was claimed shows here, beyond the doubt that the samples leave
-not reproduced   it was measured and does not show, or not clearly: a finding, no error
-not measurable   this machine cannot run it, or the figures are not to be used
+  reproduced       the measurement confirms the claim, beyond the uncertainty of its samples
+  not reproduced   the measurement does not confirm the claim, or not clearly; this is not an error
+  not measurable   this machine cannot run the claim, or its figures are invalid
 
-A claim about GPUs that is measured between CPU memories has a verdict with a caveat. When nothing at all could be
-measured, the exit code is 2.`
+The verdict of a claim about GPUs has a caveat if it was measured in CPU memory. The exit code is 2 if
+no claim could be measured.`
 
 func (a *app) claimsCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "claims", Short: "Published claims as comparisons on this machine", Long: claimsHelp,
+		Use: "claims", Short: "Check published claims on this machine", Long: claimsHelp,
 		Example: `  p2pbench claims list
   p2pbench claims run uccl-876/direct-vs-handshake
   p2pbench claims run all --out claims.json`,
@@ -49,7 +49,7 @@ func (a *app) claimsCommand() *cobra.Command {
 		},
 	}
 	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "Show which claims there are", Args: noArgs,
+		Use: "list", Short: "List the claims", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return claim.List(a.stdout, claim.All()) },
 	}, a.claimsRunCommand())
 	return c
@@ -59,17 +59,17 @@ func (a *app) claimsCommand() *cobra.Command {
 type claimsFlags struct {
 	deviceSettings
 	runSettings
-	Quick bool `knob:"quick" group:"how" help:"a fifth of the samples"`
+	Quick bool `knob:"quick" group:"how" help:"take a fifth of the samples"`
 	claimsView
-	Require bool `knob:"require" group:"output" help:"exit with 3 unless every claim was measured and reproduced"`
+	Require bool `knob:"require" group:"output" help:"exit with code 3 unless every claim is reproduced"`
 }
 
 func (a *app) claimsRunCommand() *cobra.Command {
 	var f claimsFlags
 	c := &cobra.Command{
-		Use: "run ID...", Short: "Measure claims and give their verdicts",
-		Long: claimsHelp + "\n\nID is a claim's, as in `p2pbench claims list`, or " +
-			strings.Join(claim.Seeds(), ", ") + "\nfor all of its claims, or all.",
+		Use: "run ID...", Short: "Measure claims and print their verdicts",
+		Long: claimsHelp + "\n\nID is the ID of a claim, as `p2pbench claims list` prints it; one of " +
+			strings.Join(claim.Seeds(), ", ") + "\nfor all claims of that source; or all.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := knob.Check(nil, &f); err != nil {
 				return usageError{err}

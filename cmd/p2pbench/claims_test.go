@@ -209,7 +209,7 @@ func TestPresetOnGPU(t *testing.T) {
 	if want := "--engine sm: --preset uccl-876-anchor runs --engine ce: leave one of them out"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := f.shared().presetAgrees(p.Name, p.On(false)); err == nil || !strings.Contains(err.Error(), "has its own way") {
+	if err := f.shared().presetAgrees(p.Name, p.On(false)); err == nil || !strings.Contains(err.Error(), "sets its own configuration") {
 		t.Errorf("between CPU memories: %v", err)
 	}
 }

@@ -59,9 +59,9 @@ func (c *common) checkRanks() error {
 	case joined != "" || c.Ranks == 2:
 		return nil
 	case flag != "" && c.Ranks > 2:
-		return usagef("--ranks %d: a path is measured between 2: add %s to join more", c.Ranks, flag)
+		return usagef("--ranks %d: a path is measured between 2 ranks: add %s for more ranks", c.Ranks, flag)
 	}
-	return usagef("--ranks %d: a path is measured between 2", c.Ranks)
+	return usagef("--ranks %d: a path is measured between 2 ranks", c.Ranks)
 }
 
 // devices finds the driver that --device asks for and what it sees.

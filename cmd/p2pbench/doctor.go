@@ -52,14 +52,14 @@ type pathReport struct {
 
 // doctorSettings are the flags of `p2pbench doctor`.
 type doctorSettings struct {
-	Kernels bool   `knob:"kernels" group:"what" help:"open every GPU and list its kernels: registers, spills, shared memory"`
-	Format  string `knob:"format" values:"table json" group:"output" help:"what stdout gets"`
+	Kernels bool   `knob:"kernels" group:"what" help:"open every GPU and list its kernels with registers, local and shared memory"`
+	Format  string `knob:"format" values:"table json" group:"output" help:"format of the report on stdout"`
 }
 
 func (a *app) doctorCommand() *cobra.Command {
 	var s doctorSettings
 	c := &cobra.Command{
-		Use: "doctor", Short: "Say what this machine has, what is missing and why", Args: noArgs,
+		Use: "doctor", Short: "Report devices, links and libraries, and what is missing", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := diagnose()
 			if s.Kernels {
@@ -123,7 +123,7 @@ func paths(k kindReport) []pathReport {
 				r.Problem = reason(err)
 			}
 			if len(k.Devices) == 1 && k.Kind != "host" {
-				r.Note = "one GPU: both ranks would share it"
+				r.Note = "one GPU, which both ranks would share"
 			}
 		}
 		out = append(out, r)
@@ -158,7 +158,7 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 		state := "ok"
 		switch {
 		case p.Problem != "":
-			state = "not here: " + told.once(p.Path+" on "+p.Device, p.Problem)
+			state = "not available: " + told.once(p.Path+" on "+p.Device, p.Problem)
 		case p.Note != "":
 			state += " (" + p.Note + ")"
 		}
@@ -197,7 +197,7 @@ func (r *reasons) once(of, text string) string {
 
 func printKind(w io.Writer, k kindReport) {
 	if k.Problem != "" {
-		fmt.Fprintf(w, "%s: none: %s\n", k.Kind, k.Problem)
+		fmt.Fprintf(w, "%s: not available: %s\n", k.Kind, k.Problem)
 		return
 	}
 	for _, i := range k.Devices {

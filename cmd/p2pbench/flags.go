@@ -76,18 +76,18 @@ func (r sweepRange) end(kind string, lo uint64) uint64 {
 func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	c.flags, c.traits = f, t
 	knob.AddFlags(f, c.everyPaths()...)
-	f.Lookup("size-sweep").Usage = "the whole default sweep, " + t.sweep.String() + " (this is the default)"
+	f.Lookup("size-sweep").Usage = "measure the default range of sizes, " + t.sweep.String() + " (done unless sizes are given)"
 	f.Lookup("minbytes").DefValue = knob.FormatSize(t.sweep.lo)
 	f.Lookup("maxbytes").DefValue = knob.FormatSize(t.sweep.hi)
 	f.Lookup("stepfactor").DefValue = strconv.FormatUint(t.sweep.factor, 10)
 	f.Lookup("op").DefValue = t.ops
-	f.Lookup("preset").Usage = "repeat a pull request's run: " + strings.Join(claim.PresetNames(t.path), ", ")
-	f.Lookup("vs").Usage += strings.Join(baselines, ", ") + " (one CUDA graph a window); CTAS: thread blocks, or auto"
+	f.Lookup("preset").Usage = "run a pull request's configuration and print its table: " + strings.Join(claim.PresetNames(t.path), ", ")
+	f.Lookup("vs").Usage += strings.Join(baselines, ", ") + " (one CUDA graph per window); CTAS: number of thread blocks, or auto"
 	if t.sweep.onHost > 0 {
 		f.Lookup("maxbytes").Usage += " (CPU memory: " + knob.FormatSize(t.sweep.onHost) + " by default)"
 	}
 	if !t.rings { // kernels that wait for each other cannot share one
-		f.Lookup("gpus").Usage = "device index of each rank, such as 0,1; 0,0 shares one (default: one each)"
+		f.Lookup("gpus").Usage = "device index of each rank, such as 0,1; 0,0: both ranks share device 0 (default: a device per rank, in order)"
 	}
 }
 
@@ -245,7 +245,7 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 			return err
 		}
 		if seen[arm.Name] {
-			return usagef("--vs %s: %s is there twice: name each baseline once", strings.Join(c.Vs, ","), arm.Name)
+			return usagef("--vs %s: %s is listed twice: name each baseline once", strings.Join(c.Vs, ","), arm.Name)
 		}
 		seen[arm.Name] = true
 		t, err := newTransport(arm.Transport, arm.Options)

@@ -18,9 +18,9 @@ type flagGroup struct{ key, title string }
 var flagGroups = []flagGroup{
 	{"what", "What to measure"},
 	{"how", "How to measure it"},
-	{"path", "How messages go"},
+	{"path", "How messages are sent"},
 	{"output", "Output"},
-	{"expert", "For experts"},
+	{"expert", "Expert"},
 }
 
 // helpWidth is where lines of help wrap, in columns.

@@ -29,7 +29,7 @@ type ipcFlags struct {
 
 // ipcGraph is how a window's copies are started.
 type ipcGraph struct {
-	Graph int `knob:"cudagraph,G" default:"0" range:"0..1" arg:"N" group:"how" help:"1: start each window's copies as one CUDA graph"`
+	Graph int `knob:"cudagraph,G" default:"0" range:"0..1" arg:"N" group:"how" help:"1: start the copies of each window as one CUDA graph"`
 }
 
 func (f *ipcFlags) shared() *common { return &f.common }
@@ -86,27 +86,35 @@ func (f *ipcFlags) setWindow(s *sweep.Spec) error {
 	return nil
 }
 
-const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU. Without a GPU the two
-processes share CPU memory. Everything that a message costs is inside its time.
+const ipcHelp = `Measure memory-handle IPC between two processes, one per GPU. Without a GPU the processes
+exchange messages in CPU memory. A sample includes every cost of a message.
 
-direct     the receiver published its buffer and the sender mapped it before; a message is
-           a copy into it and a sequence number in shared memory
-handshake  for each message the sender asks where it shall go, and maps what it is told
-get        the sender names its buffer, and the receiver maps and fetches it
-relay      through CPU memory
+Paths (--path):
 
-latency   one message, until the sender knows that the receiver has it
-stream    a window of messages at once; one sample is one window
-bidir     a window each way at the same time
-pingpong  there and back, halved`
+  direct     the sender copies into the receiver's buffer and then stores a sequence number
+             in shared memory; it has mapped the buffer before the timed part
+  handshake  for each message the sender requests the receiver's buffer, maps it if it has
+             not been mapped yet, and copies into it
+  get        the sender announces its buffer; the receiver maps it and copies from it
+  relay      the message is copied to CPU memory and from there to the receiver
+
+Operations (--op):
+
+  latency    one message, until the sender knows that the receiver has it
+  stream     a window of messages back to back; one sample is one window
+  bidir      a window in each direction at the same time
+  pingpong   half of the time of a round trip
+
+docs/ipc.md describes every option, docs/measurement.md every figure.`
 
 func ipcCommand() pathCommand {
 	return pathCommand{
-		name: "ipc", short: "Memory-handle IPC between two processes", long: ipcHelp,
-		example: `  p2pbench ipc --size-sweep
-  p2pbench ipc --sizes 1K,64K,1M --vs memcpy,nccl --op latency,bidir
-  p2pbench ipc --path get --buffers rotate:17 --cache-size 16 --sizes 1M
-  p2pbench ipc --device host --sizes 8 --op pingpong --until ci=1% --out run.json`,
+		name: "ipc", short: "Measure memory-handle IPC between two processes", long: ipcHelp,
+		example: `  p2pbench ipc                                               # latency and stream, 1K to 256M
+  p2pbench ipc --sizes 1K,64K,1M --vs memcpy,nccl            # three sizes, compared with memcpy and NCCL
+  p2pbench ipc --op bidir --gpus 2,6 --out run.json          # both directions; keep the complete result
+  p2pbench ipc --device host --sizes 8 --op pingpong --until ci=1%
+  p2pbench ipc --path get --buffers rotate:17 --cache-size 16 --sizes 1M`,
 		flags: func() path { return &ipcFlags{} },
 	}
 }

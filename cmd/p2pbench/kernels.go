@@ -60,7 +60,7 @@ func inspectDevice(drv gpu.Driver, i gpu.Info) (r kernelReport, ok bool) {
 func printKernels(w io.Writer, reports []kernelReport) error {
 	fmt.Fprintln(w, "\nkernels:")
 	if len(reports) == 0 {
-		fmt.Fprintln(w, "  no GPU here that could load them")
+		fmt.Fprintln(w, "  no GPU that can load them")
 	}
 	for _, r := range reports {
 		if r.Problem != "" {
@@ -78,7 +78,7 @@ func printKernels(w io.Writer, reports []kernelReport) error {
 		}
 		for _, k := range r.Kernels {
 			if k.Local > 0 {
-				fmt.Fprintf(w, "  warning: %s of %s keeps %d bytes of each thread in memory (spilled registers, or arrays)\n",
+				fmt.Fprintf(w, "  warning: %s on %s uses %d bytes of local memory per thread (spilled registers or arrays)\n",
 					k.Name, r.Device, k.Local)
 			}
 		}

@@ -53,7 +53,7 @@ func TestKernelsOfDoctor(t *testing.T) {
 	}
 	for _, want := range []string{
 		"  cuda 0, NVIDIA H200:\n", "    p2p_sr_ws      64         0        16        1024         sm_90\n",
-		"  warning: p2p_sr_spills of cuda 0 keeps 48 bytes of each thread in memory",
+		"  warning: p2p_sr_spills on cuda 0 uses 48 bytes of local memory per thread",
 		"  cuda 1: cuda: no image for this device\n", "  cuda 2: cuda: out of memory\n",
 	} {
 		if !strings.Contains(b.String(), want) {
@@ -67,7 +67,7 @@ func TestKernelsOfDoctor(t *testing.T) {
 
 func TestNoKernels(t *testing.T) {
 	var b strings.Builder
-	if err := printKernels(&b, inspect([]gpu.Driver{host.Driver()})); err != nil || !strings.Contains(b.String(), "no GPU here") {
+	if err := printKernels(&b, inspect([]gpu.Driver{host.Driver()})); err != nil || !strings.Contains(b.String(), "no GPU that can load them") {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 }

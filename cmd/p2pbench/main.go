@@ -154,11 +154,11 @@ func exitCode(err error, sig os.Signal) int {
 }
 
 const longHelp = `p2pbench measures point-to-point transfer between GPUs, or between processes in CPU
-memory, over every path the machine has, and prints what each one costs.
+memory: latency and bandwidth of every path that this machine has.
 
-Exit codes: 0 ok; 2 wrong flags, or not possible on this machine; 3 measured but
-invalid (throttled, fell back); 4 hang, crash or lost peer; 5 data corruption;
-70 a defect of p2pbench itself; 74 the result could not be written;
+Exit codes: 0 success; 2 wrong flags, or not possible on this machine; 3 the result is
+invalid (clocks throttled, data took another path); 4 hang, crash or lost peer;
+5 data corruption; 70 a defect of p2pbench; 74 the result could not be written;
 129, 130, 143 interrupted by SIGHUP, SIGINT, SIGTERM.`
 
 func (a *app) root() *cobra.Command {

@@ -69,7 +69,7 @@ func (a *app) publish(c *common, out *output, doc record.Document) error {
 }
 
 // errNoStrike says that a run ended well because a fault that was asked for never struck: it proves nothing.
-var errNoStrike = errors.New("the fault never struck")
+var errNoStrike = errors.New("the fault did not occur")
 
 // struck returns errNoStrike if a fault was asked for and did nothing.
 func (c *common) struck(doc record.Document) error {
@@ -86,7 +86,7 @@ func (c *common) struck(doc record.Document) error {
 	if n > 0 {
 		return nil
 	}
-	return fmt.Errorf("--inject %s: %w: no message of this run was one that it befalls: use another number or offset, more iterations, or buffers and a window in which it can",
+	return fmt.Errorf("--inject %s: %w: no message of this run met its condition: use another number or offset, more iterations, or --buffers and --window with which it can occur",
 		c.Inject, errNoStrike)
 }
 

@@ -47,7 +47,7 @@ func inspectNICs() rdmaReport {
 	if err != nil {
 		r.Problem = reason(err)
 		if verbs.Load() == nil {
-			r.Problem += "; scripts/rxe-vm starts a virtual machine that has two"
+			r.Problem += "; scripts/rxe-vm starts a virtual machine with two soft-RoCE devices"
 		}
 		return r
 	}
@@ -65,7 +65,7 @@ func inspectNICs() rdmaReport {
 		r.Devices = append(r.Devices, n)
 	}
 	if !usable {
-		r.Notes = append(r.Notes, "no port is up and has an address")
+		r.Notes = append(r.Notes, "no port is active and has an address")
 	}
 	r.Notes = append(r.Notes, memlockNotes()...)
 	return r
@@ -79,7 +79,7 @@ func inspectPort(d verbs.Device, p verbs.Port) portReport {
 	gid, err := d.DefaultGID(p.Number)
 	switch {
 	case p.State != "ACTIVE":
-		r.Problem = "the port is " + p.State + ": bring its network interface up (ip link set up), or see to its cable"
+		r.Problem = "the port is " + p.State + ": bring its network interface up (ip link set up), or check its cable"
 	case err != nil:
 		r.Problem = reason(err)
 	}
@@ -97,18 +97,18 @@ func memlockNotes() []string {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil || l.Cur == unix.RLIM_INFINITY || l.Cur >= memlockEnough {
 		return nil
 	}
-	return []string{fmt.Sprintf("locked memory is limited to %d KiB, which large buffers exceed: `ulimit -l unlimited`, or memlock in "+
+	return []string{fmt.Sprintf("locked memory is limited to %d KiB, less than large buffers need: raise it by `ulimit -l unlimited`, or by memlock in "+
 		"/etc/security/limits.conf", l.Cur>>10)}
 }
 
 func printNICs(w io.Writer, r rdmaReport) {
 	if r.Problem != "" {
-		fmt.Fprintf(w, "rdma: none: %s\n", r.Problem)
+		fmt.Fprintf(w, "rdma: not available: %s\n", r.Problem)
 		return
 	}
 	library := r.Library
 	if library == "" {
-		library = "of unknown version"
+		library = "(unknown version)"
 	}
 	fmt.Fprintf(w, "rdma: libibverbs %s\n", library)
 	for _, d := range r.Devices {
@@ -117,7 +117,7 @@ func printNICs(w io.Writer, r rdmaReport) {
 			parts = append(parts, "firmware "+d.Firmware)
 		}
 		if d.PCI == "" {
-			parts = append(parts, "no PCI device: soft-RoCE or the like, a bed for correctness")
+			parts = append(parts, "no PCI device: emulated in software, such as soft-RoCE, for tests of correctness")
 		} else {
 			parts = append(parts, d.PCI)
 		}
@@ -147,7 +147,7 @@ func portText(p portReport) string {
 		parts = append(parts, "GIDs "+strings.Join(p.GIDs, ", "))
 	}
 	if p.Default != nil {
-		parts = append(parts, fmt.Sprintf("a run takes index %d", *p.Default))
+		parts = append(parts, fmt.Sprintf("default index %d", *p.Default))
 	}
 	if p.Problem != "" {
 		parts = append(parts, "not usable: "+p.Problem)

@@ -72,7 +72,7 @@ func (p pathCommand) command(a *app) *cobra.Command {
 func (p pathCommand) plan(a *app) *cobra.Command {
 	f := p.flags()
 	c := &cobra.Command{
-		Use: p.name, Short: "The plan of p2pbench " + p.name + ", same flags", Args: noArgs,
+		Use: p.name, Short: "Print the plan of p2pbench " + p.name + ", which has the same flags", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			arm, err := f.arm()
 			if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func (a *app) planCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "plan PATH", Short: "Show the cells a path command would run, without running",
+		Use: "plan PATH", Short: "Print the plan of a path command without running it",
 		Example: "  p2pbench plan ipc --sizes 1K,1M --vs memcpy",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -45,11 +45,11 @@ func printPlan(w io.Writer, p sweep.Plan, format string) error {
 	for _, a := range p.Arms {
 		arms = append(arms, a.Name)
 	}
-	fmt.Fprintf(w, "%s between", strings.Join(arms, " vs "))
+	var ranks []string
 	for r, d := range p.Ranks {
-		fmt.Fprintf(w, " rank %d: %s %s %d", r, d.Kind, d.Name, d.Index)
+		ranks = append(ranks, fmt.Sprintf("rank %d: %s %d (%s)", r, d.Kind, d.Index, d.Name))
 	}
-	fmt.Fprintf(w, "; %.1f MiB of memory for each rank\n", float64(p.Bytes[0])/(1<<20))
+	fmt.Fprintf(w, "%s between %s; %.1f MiB of memory per rank\n", strings.Join(arms, " vs "), strings.Join(ranks, ", "), float64(p.Bytes[0])/(1<<20))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "op\tsize\twindow\twarm-up\titerations\trounds\tcheck\t")
 	for _, c := range p.Cells {

@@ -95,7 +95,7 @@ func (c *common) presetAgrees(name string, settings []claim.Flag) error {
 		i := slices.IndexFunc(settings, func(s claim.Flag) bool { return s.Name == given.Name })
 		switch {
 		case i < 0:
-			err = usagef("--%s %s: --preset %s has its own way: leave one of them out", given.Name, given.Value, name)
+			err = usagef("--%s %s: --preset %s sets its own configuration: leave one of them out", given.Name, given.Value, name)
 		case given.Value.String() != settings[i].Value:
 			err = usagef("--%s %s: --preset %s runs --%s %s: leave one of them out", given.Name, given.Value, name,
 				given.Name, settings[i].Value)

@@ -30,8 +30,8 @@ type rdmaFlags struct {
 
 // rdmaSample is how much a sample holds.
 type rdmaSample struct {
-	Windows int  `knob:"windows" default:"16" range:"1..1024" of:"op=stream,bidir" arg:"N" group:"path" help:"stream, bidir: windows per connection and sample, sliding; fewer where messages are large"`
-	Graph   *int `knob:"cudagraph,G" hidden:"true" help:"refused: rdma has nothing to record"`
+	Windows int  `knob:"windows" default:"16" range:"1..1024" of:"op=stream,bidir" arg:"N" group:"path" help:"stream, bidir: windows per connection and sample (sliding), fewer for large messages"`
+	Graph   *int `knob:"cudagraph,G" hidden:"true" help:"refused: rdma starts no work on a GPU that a graph could record"`
 }
 
 func (f *rdmaFlags) shared() *common { return &f.common }
@@ -108,37 +108,43 @@ func (f *rdmaFlags) setWindow(s *sweep.Spec) error {
 	return nil
 }
 
-const rdmaHelp = `Measure RDMA writes between processes over verbs: reliably connected queue pairs on InfiniBand or RoCE.
-libibverbs is looked for at run time; p2pbench doctor says what this machine has.
+const rdmaHelp = `Measure RDMA writes between processes over reliably connected queue pairs (InfiniBand or RoCE). The
+program loads libibverbs at run time; p2pbench doctor lists the RDMA devices of this machine.
 
-Messages go over --conns connections. Each has its own --qps queue pairs, or, with --groups, all connections
-of a group share those of its first one: that is the pool of ROCm ANP #20. --depth makes shared queues
-deeper. Completions find their connection by the work request's number at the sender and by the
-immediate data at the receiver (--route); one that finds another counts as misrouted, and none may.
+Messages are sent over --conns connections. Each connection has --qps queue pairs of its own. With --groups,
+all connections of a group share the queue pairs of the first one: the pool of ROCm ANP #20. --depth makes
+the queues deeper. A completion identifies its connection by the work request's number at the sender and by
+the immediate data at the receiver (--route). A completion that identifies another connection counts as
+misrouted and ends the run.
 
-latency   one message, on one connection after the other
-stream    every connection has --window messages under way until all of a sample are through; a sample
-          is --windows windows of every connection, fewer when messages are large
-bidir     the same each way at the same time
-pingpong  there and back, halved
+Operations (--op):
 
-completion "receiver": the receiver has polled the last completion of the sample and has written a word
-back, which the sender has seen. With --completion memory there is none to poll: it has seen the last byte.
+  latency    one message; messages use the connections in turn
+  stream     every connection keeps --window messages in flight until all messages of the sample are
+             complete; a sample is --windows windows per connection, fewer for large messages
+  bidir      the same in both directions at the same time
+  pingpong   half of the time of a round trip
 
-With --fan out rank 0 sends to all others, with --fan in all others send to rank 0.
+Completion "receiver": the receiver has polled the last completion of the sample and has written a word to
+the sender's memory, and the sender has read it. With --completion memory the receiver polls no completion:
+it has read the message's last byte instead.
 
-Not available, since it takes a vendor's NIC and firmware: the UDMA mask, which binds queue pairs to
-halves of the NIC, and CTS offload, in which the NIC grants messages by itself. --cts pre-granted
-stands in for that: it shows what a grant for each message costs.`
+With --fan out, rank 0 sends to all other ranks. With --fan in, all other ranks send to rank 0.
+
+Two features of the pull request are not available, because they need a vendor's NIC and firmware: the
+UDMA mask, which binds queue pairs to halves of the NIC, and CTS offload, in which the NIC itself grants
+messages. The difference between --cts pre-granted and --cts fifo is the most that CTS offload can save.
+
+docs/rdma.md describes every option, docs/measurement.md every figure.`
 
 func rdmaCommand() pathCommand {
 	return pathCommand{
-		name: "rdma", short: "RDMA writes, queue pairs shared by a pool", long: rdmaHelp,
-		example: `  p2pbench rdma --size-sweep
-  p2pbench rdma --groups 4 --depth 2 --sizes 8,64K,1M
-  p2pbench rdma --groups 0 --qps 4 --conns 64 --op stream
+		name: "rdma", short: "Measure RDMA writes over own or shared queue pairs", long: rdmaHelp,
+		example: `  p2pbench rdma                                                  # 16 connections, a queue pair each
+  p2pbench rdma --groups 4 --depth 2 --sizes 8,64K,1M            # 16 connections on 4 shared queue pairs
+  p2pbench rdma --groups 0 --qps 4 --conns 64 --op stream        # 64 connections, 4 queue pairs each
   p2pbench rdma --nics mlx5_0,mlx5_1 --gid-index 3 --op latency,pingpong
-  p2pbench rdma --fan in --ranks 4 --sizes 1M
+  p2pbench rdma --fan in --ranks 4 --sizes 1M                    # three ranks send to rank 0
   p2pbench rdma --preset anp-20`,
 		flags: func() path { return &rdmaFlags{} },
 	}

@@ -166,12 +166,12 @@ func TestRDMATable(t *testing.T) {
 	text := strings.Join(strings.Fields(c.stdout.String()), " ") // lines are broken where they are full
 	for _, want := range []string{
 		`^latency: rdma, .*NIC fake0,fake1, GID 10\.88\.0\.1 \(RoCE v2, index 1\), MTU \d+, soft-RoCE, completion receiver`,
-		`connections: from the least to the most`,
+		`connections: minimum–maximum over connections`,
 		` 64K 16 `,
 		`baselines, interleaved: memcpy cpu-memcpy`,
 		`misroutes 0, .*qps 4, cqs 4, .*comms 16, queues of .*, set-up of a connection .* µs, of one that shares .* µs`,
 		`vendor not available: UDMA mask .*CTS offload`,
-		`caveat the CPU plays the NIC \(soft-RoCE\): of the figures only ratios`,
+		`caveat the CPU emulates the NIC \(soft-RoCE\): only ratios within one run`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no %s in:\n%s", want, c.stdout.String())

@@ -19,9 +19,9 @@ import (
 func (a *app) renderCommand() *cobra.Command {
 	var view viewSettings
 	c := &cobra.Command{
-		Use: "render FILE", Short: "Show a saved result again, in any format",
-		Long: "Render a result that a run, or `p2pbench claims run`, wrote with --out. FILE - reads standard input.\n" +
-			"Of claims there are the formats " + strings.Join(claim.Formats, ", ") + ".",
+		Use: "render FILE", Short: "Print a saved result in any format",
+		Long: "Print a result that a path command or `p2pbench claims run` has written with --out. FILE - is standard input.\n" +
+			"Results of claims can be printed as " + strings.Join(claim.Formats, ", ") + ".",
 		Example: "  p2pbench render run.json --format md",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
@@ -59,7 +59,7 @@ func render(w io.Writer, path string, view viewSettings) error {
 		return usagef("render: %s: %w", path, err)
 	}
 	if err := knob.Check(nil, &claimsView{view.Format}); err != nil {
-		return usagef("render: %s: holds claims: %w", path, err)
+		return usagef("render: %s: contains claims: %w", path, err)
 	}
 	return claim.Render(w, doc, view.Format)
 }

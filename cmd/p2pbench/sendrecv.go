@@ -32,7 +32,7 @@ type sendrecvFlags struct {
 
 // sendrecvGraph is what is recorded.
 type sendrecvGraph struct {
-	Graph *int `knob:"cudagraph,G" range:"0..4096" arg:"N" group:"how" help:"record windows of N messages, fewer when they are large, and start each as one CUDA graph; 0: none"`
+	Graph *int `knob:"cudagraph,G" range:"0..4096" arg:"N" group:"how" help:"start windows of N messages (fewer for large messages) as one CUDA graph each; 0: no graph"`
 }
 
 func (f *sendrecvFlags) shared() *common { return &f.common }
@@ -101,35 +101,42 @@ func (f *sendrecvFlags) setLaunches(s *sweep.Spec) error {
 	return nil
 }
 
-const sendrecvHelp = `Measure kernels that send to each other: a kernel of one rank writes into the memory of the next one,
-whose kernel receives, and no host stands between them. One process per GPU; without a GPU two
-processes in CPU memory run the same protocols.
+const sendrecvHelp = `Measure GPU kernels that send and receive: a kernel of one rank writes into the memory of the next rank, whose
+kernel receives; the hosts take no part in the transfer. One process per GPU. Without a GPU, CPU threads
+emulate thread blocks in CPU memory and run the same protocols.
 
-ws      through a staging area of the receiver's, in steps, and small messages as ll does (--ll-max); in each
-        block some warps send while others receive
-stable  in steps always; half of the blocks send and half receive
-put     into the receiver's buffer itself; nothing is staged
-ll      in lines of 8 bytes that carry their own flags, for small messages
-ll128   in lines of 120 bytes with one flag, where NVLink keeps them whole
-ce      by copy engine and a word in memory each way for a window, without a kernel
-auto    ll, ll128, put or ce, whatever is the fastest at each size
+Variants (--variant):
 
-latency   one message
-stream    a window of messages, one after the other on the device; one sample is one window
-bidir     a window each way at the same time
-pingpong  there and back, halved
+  ws       messages pass a staging area at the receiver in steps; in each thread block some warps send and the
+           others receive; small messages are sent in lines, as ll does (--ll-max)
+  stable   messages of every size pass the staging area in steps; half of the thread blocks send and half receive
+  put      the sender writes into the receiver's buffer; no staging area
+  ll       lines of 8 bytes of data and 8 bytes of flags, for small messages
+  ll128    lines of 120 bytes of data and one flag, on links with atomic 128-byte stores (NVLink)
+  ce       the copy engine writes the messages, and one word in memory per window and direction synchronises
+           the ranks; no kernel
+  auto     the fastest of ll, ll128, put and ce at each size
 
-Times are the device's, from the moment at which both ranks are let go; the longer one counts. What it
-costs a host to start a kernel is not in them (--timing host). NCCL beside it (--vs nccl) is called once for
-each message, so that N messages are N calls on both sides.`
+Operations (--op):
+
+  latency    one message
+  stream     a window of messages back to back; one sample is one window
+  bidir      a window in each direction at the same time
+  pingpong   half of the time of a round trip
+
+The device's clock measures the time from the simultaneous start of both ranks; the longer time of the two ranks
+counts. Starting a kernel from the host is not included (it is with --timing host). The baseline NCCL (--vs nccl)
+is called once for each message: N messages are N calls on both ranks.
+
+docs/sendrecv.md describes every option, docs/measurement.md every figure.`
 
 func sendrecvCommand() pathCommand {
 	return pathCommand{
-		name: "sendrecv", short: "Kernels that send and receive", long: sendrecvHelp,
-		example: `  p2pbench sendrecv --size-sweep --vs nccl
-  p2pbench sendrecv --variant ws --ctas 4 --vs nccl -G 20 --op bidir
+		name: "sendrecv", short: "Measure GPU kernels that send and receive", long: sendrecvHelp,
+		example: `  p2pbench sendrecv --vs nccl                                          # all sizes, compared with NCCL
+  p2pbench sendrecv --variant ws --ctas 4 --vs nccl -G 20 --op bidir   # 4 thread blocks, CUDA graphs of 20 messages
   p2pbench sendrecv --variant put --sizes 8M,64M,1G --ctas 8 --op stream --vs memcpy
-  p2pbench sendrecv --ring --ranks 4 -b 1M -e 256M --vs nccl-graph
+  p2pbench sendrecv --ring --ranks 4 -b 1M -e 256M --vs nccl-graph     # a ring of four GPUs
   p2pbench sendrecv --preset torchcomms-2728`,
 		flags: func() path { return &sendrecvFlags{} },
 	}

@@ -65,7 +65,7 @@ func checkHWKernels(t *testing.T, c record.Cell) {
 	if len(c.Vs) != 1 || c.Vs[0].Ratio == nil || c.Vs[0].Knobs["timing"] != c.Knobs["timing"] {
 		t.Errorf("%s %d: baseline %+v", c.Op, c.Size, c.Vs)
 	}
-	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were held down") { // which a test cannot mend
+	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were throttled") { // which a test cannot mend
 		t.Errorf("%s %d: invalid: %s", c.Op, c.Size, *c.Invalid)
 	}
 	if strings.HasPrefix(c.Engine, "ce") == (c.Counters["ctas"] > 0) {

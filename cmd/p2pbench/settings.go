@@ -12,8 +12,8 @@ import (
 
 // deviceSettings say between which devices.
 type deviceSettings struct {
-	Device string `knob:"device" values:"auto cuda host" group:"what" help:"devices between which messages go; host: CPU memory; auto: the best there is"`
-	GPUs   []int  `knob:"gpus" arg:"list" group:"what" help:"device index of each rank, such as 0,1 (default: one each)"`
+	Device string `knob:"device" values:"auto cuda host" group:"what" help:"kind of device; host: CPU memory; auto: cuda if this machine has a GPU, else host"`
+	GPUs   []int  `knob:"gpus" arg:"list" group:"what" help:"device index of each rank, such as 0,1 (default: a device per rank, in order)"`
 }
 
 // gpuList are the device indexes as the user gave them; "": none.
@@ -22,53 +22,53 @@ func (d *deviceSettings) gpuList() string { return knob.Settings(d)["gpus"] }
 // whatSettings say what is measured.
 type whatSettings struct {
 	deviceSettings
-	Ranks      int      `knob:"ranks" default:"2" arg:"N" group:"what" help:"number of processes"`
-	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"the whole default sweep (this is the default)"`
-	Sizes      []size   `knob:"sizes" arg:"list" group:"what" help:"message sizes, such as 8,4K,1M (K M G are binary, KB MB GB decimal)"`
+	Ranks      int      `knob:"ranks" default:"2" arg:"N" group:"what" help:"number of ranks; each is a process"`
+	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"measure the default range of sizes"`
+	Sizes      []size   `knob:"sizes" arg:"list" group:"what" help:"message sizes, such as 8,4K,1M (K, M, G: binary; KB, MB, GB: decimal)"`
 	MinBytes   *size    `knob:"minbytes,b" arg:"size" group:"what" help:"smallest message size"`
 	MaxBytes   *size    `knob:"maxbytes,e" arg:"size" group:"what" help:"largest message size"`
-	StepFactor uint64   `knob:"stepfactor,f" range:"1.." arg:"N" group:"what" help:"next size = N × size"`
-	StepBytes  *size    `knob:"stepbytes,i" range:"1.." arg:"size" group:"what" help:"next size = size + this many bytes"`
-	Ops        []string `knob:"op" values:"latency stream bidir pingpong" free:"true" arg:"list" group:"what" help:"operations: latency, stream, bidir, pingpong"`
-	Bidir      bool     `knob:"bidir" group:"what" help:"measure bidir too"`
-	Vs         []string `knob:"vs" arg:"list" group:"what" help:"baselines measured in the same run, interleaved: "`
+	StepFactor uint64   `knob:"stepfactor,f" range:"1.." arg:"N" group:"what" help:"each size is N × the size before"`
+	StepBytes  *size    `knob:"stepbytes,i" range:"1.." arg:"size" group:"what" help:"each size is the size before plus this many bytes"`
+	Ops        []string `knob:"op" values:"latency stream bidir pingpong" free:"true" arg:"list" group:"what" help:"operations: latency, stream, bidir, pingpong; see below"`
+	Bidir      bool     `knob:"bidir" group:"what" help:"add bidir to the operations"`
+	Vs         []string `knob:"vs" arg:"list" group:"what" help:"baselines, measured in the same run and interleaved: "`
 	Preset     string   `knob:"preset" arg:"name" group:"what"`
 }
 
 // howSettings say how a cell is measured.
 type howSettings struct {
-	Iters    int           `knob:"iters,n" range:"1..1000000000" arg:"N" group:"how" help:"samples per cell (default: 10 to 1000 by size and window)"`
-	Warmup   *int          `knob:"warmup,w" range:"0..1000000000" arg:"N" group:"how" help:"iterations before the samples (default: 2 to 50 by iterations)"`
-	Duration time.Duration `knob:"duration,D" range:"1us.." group:"how" help:"measure each cell this long instead of a number of iterations"`
-	Until    until         `knob:"until" arg:"ci=P%" group:"how" help:"stop a cell when its median is known so well: ci=1% (95 % interval, ±)"`
+	Iters    int           `knob:"iters,n" range:"1..1000000000" arg:"N" group:"how" help:"samples per cell (default: 10 to 1000, depending on size and window)"`
+	Warmup   *int          `knob:"warmup,w" range:"0..1000000000" arg:"N" group:"how" help:"iterations before the samples (default: 2 to 50, depending on the number of samples)"`
+	Duration time.Duration `knob:"duration,D" range:"1us.." group:"how" help:"measure each cell for this long instead of a number of samples"`
+	Until    until         `knob:"until" arg:"ci=P%" group:"how" help:"measure each cell until the 95 % confidence interval of its median is ±P % or narrower, such as ci=1%"`
 	Offset   size          `knob:"offset" group:"expert" help:"bytes from the start of the allocation to the message (default 0)"`
-	Check    check         `knob:"check,c" default:"full" arg:"full|sample|off" group:"how" help:"payload check (1 and 0 mean full and off)"`
-	Pin      string        `knob:"pin" values:"auto off" group:"expert" help:"auto: pin each rank near its device before it allocates"`
+	Check    check         `knob:"check,c" default:"full" arg:"full|sample|off" group:"how" help:"payload check: every byte, a part of the bytes, or none (1 means full, 0 off)"`
+	Pin      string        `knob:"pin" values:"auto off" group:"expert" help:"auto: pin each rank to a CPU near its device before it allocates memory"`
 	Seed     *uint64       `knob:"seed" arg:"N" group:"expert" help:"seed of the payloads (default 1)"`
-	Launcher string        `knob:"launcher" arg:"command" group:"expert" help:"put this before each worker's command, such as an emulator or a profiler"`
-	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"fault to commit: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY leaves a copy out, stale=FILL writes no payload from then on, late completes copies as late as a device may"`
+	Launcher string        `knob:"launcher" arg:"command" group:"expert" help:"command that starts each worker, such as an emulator or a profiler"`
+	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"inject a fault: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY omits a copy, stale=FILL stops writing payloads at that fill, late completes copies as late as a device may"`
 }
 
 // windowSetting is how many messages are in flight, in the paths that leave it at that.
 type windowSetting struct {
-	Window int `knob:"window" range:"1..4096" of:"op=stream,bidir" arg:"N" group:"how" help:"messages in flight in stream and bidir (default 8, fewer when they are large)"`
+	Window int `knob:"window" range:"1..4096" of:"op=stream,bidir" arg:"N" group:"how" help:"messages in flight in stream and bidir (default 8, fewer for large messages)"`
 }
 
 // viewSettings say how a result is shown.
 type viewSettings struct {
-	Format string `knob:"format" values:"table json csv md benchfmt" of:"out!=-" group:"output" help:"what stdout gets"`
-	Wide   bool   `knob:"wide" of:"format=table,md out!=-" group:"output" help:"all columns of the table"`
+	Format string `knob:"format" values:"table json csv md benchfmt" of:"out!=-" group:"output" help:"format of the result on stdout"`
+	Wide   bool   `knob:"wide" of:"format=table,md out!=-" group:"output" help:"show all columns of the table"`
 }
 
 // claimsView says how claims are shown.
 type claimsView struct {
-	Format string `knob:"format" values:"table json md" of:"out!=-" group:"output" help:"what stdout gets"`
+	Format string `knob:"format" values:"table json md" of:"out!=-" group:"output" help:"format of the result on stdout"`
 }
 
 // runSettings are those of all commands that measure.
 type runSettings struct {
-	Out     string        `knob:"out" arg:"file" group:"output" help:"write the complete result, samples included, to this JSON file; -: to stdout, in place of the view"`
-	Quiet   bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
+	Out     string        `knob:"out" arg:"file" group:"output" help:"write the complete result with all samples to this JSON file; -: to stdout, instead of the table"`
+	Quiet   bool          `knob:"quiet,q" group:"output" help:"print only errors on stderr"`
 	Timeout time.Duration `knob:"timeout,T" default:"1m" range:"1s.." group:"how" help:"give up after this long without progress"`
 }
 
@@ -76,8 +76,8 @@ type runSettings struct {
 type outputSettings struct {
 	viewSettings
 	runSettings
-	RequirePath string `knob:"require-path" arg:"path" group:"output" help:"fail unless this path is the one that runs"`
-	RequireVs   bool   `knob:"require-vs" of:"vs" group:"output" help:"fail when a baseline cannot run instead of printing n/a"`
+	RequirePath string `knob:"require-path" arg:"path" group:"output" help:"fail unless messages go by this path"`
+	RequireVs   bool   `knob:"require-vs" of:"vs" group:"output" help:"fail if a baseline cannot run, instead of printing n/a"`
 }
 
 type size = knob.Size

@@ -17,8 +17,8 @@ const anpHost = 256 << 10
 // anpKeeps is the part of the bandwidth, or of the message rate, that may not be lost.
 const anpKeeps = 0.97
 
-const anpHardware = "Published on AMD Pollara NICs with a collective on top; here point to point, on the devices that the result " +
-	"names. Where the CPU plays the NIC (soft-RoCE) absolute figures mean nothing, and only ratios are shown. "
+const anpHardware = "Published for a collective on AMD Pollara NICs; measured point to point on the devices that the result " +
+	"names. If the CPU emulates the NIC (soft-RoCE), absolute figures are meaningless and only ratios are shown. "
 
 // anpArm is `p2pbench rdma` with 16 connections and flags. Two windows of each connection are a sample.
 func anpArm(label string, flags ...string) Arm {
@@ -74,12 +74,12 @@ func sharingKeepsBandwidth() Claim {
 	}
 	return Claim{
 		ID:     "anp-20/sharing-keeps-bandwidth",
-		Title:  "16 connections on 4 shared queue pairs have the bandwidth that they have on 64 of their own.",
+		Title:  "16 connections have the same bandwidth on 4 shared queue pairs as on 64 queue pairs of their own.",
 		Source: "ROCm/amd-anp#20, description: results",
 		Published: "AllReduce about 140 GB/s without sharing (4 QPs for each communicator) and about 140 GB/s with it (4 groups, depth 2, " +
 			"1 QP); alltoall and alltoallv gain 13–15 %.",
-		Differs: anpHardware + fmt.Sprintf("From 64 KiB on the lower end of the factor's interval has to reach %.2f. The other tests are "+
-			"controls, of which only correctness is expected: one unshared QP, one that is as deep, other numbers of groups.", anpKeeps),
+		Differs: anpHardware + fmt.Sprintf("From 64 KiB on the lower end of the factor's interval must reach %.2f. The other tests are "+
+			"controls and expect correct data only: one unshared QP, one of depth 2, other numbers of groups.", anpKeeps),
 		Tests: tests,
 	}
 }
@@ -89,8 +89,8 @@ func sharingSavesQPs() Claim {
 		ID:        "anp-20/sharing-saves-qps",
 		Title:     "16 connections in 4 groups hold 4 queue pairs and 4 completion queues instead of 64 and 16.",
 		Source:    "ROCm/amd-anp#20, description",
-		Published: "In words: many communicators share few queue pairs. No figures.",
-		Differs:   anpHardware + "Counters decide; the times are only shown.",
+		Published: "No figures; the text says that many communicators share few queue pairs.",
+		Differs:   anpHardware + "The verdict depends on counters only; the times are for information.",
 		Tests: []Test{anpCounted(
 			Count{Of: A, Counter: "qps", Is: Exactly, Value: 4},
 			Count{Of: B, Counter: "qps", Is: Exactly, Value: 64},
@@ -110,12 +110,12 @@ func sharedDepth() Claim {
 	tests = append(tests, anpTest("unshared", anpOwn(1), anpOwnDeep(), anpLarge, Faster{Min: anpKeeps}))
 	return Claim{
 		ID:     "anp-20/depth",
-		Title:  "Queues of the depth that one connection needs are enough for those that share them: deeper ones bring nothing.",
+		Title:  "Shared queues need no more depth than one connection does: deeper queues are not faster.",
 		Source: "ROCm/amd-anp#20, description and review: the depth multiplier",
-		Published: "No figures, and no agreement: the description's default multiplier is 4, the review's 1, the final one's 1; the " +
-			"published run has 2.",
-		Differs: anpHardware + fmt.Sprintf("Judged is the final default, 1, against 2, 4 and 8, and for queue pairs that nobody shares "+
-			"against 2: the lower end of the factor's interval has to reach %.2f.", anpKeeps),
+		Published: "No figures. The default multiplier is 4 in the description, 1 in the review and 1 in the final version; the published " +
+			"run uses 2.",
+		Differs: anpHardware + fmt.Sprintf("The final default, 1, is compared with 2, 4 and 8; for unshared queue pairs with 2. The lower end "+
+			"of the factor's interval must reach %.2f.", anpKeeps),
 		Tests: tests,
 	}
 }
@@ -123,10 +123,11 @@ func sharedDepth() Claim {
 func setupTime() Claim {
 	return Claim{
 		ID:        "anp-20/setup-time",
-		Title:     "A connection that joins others' queue pairs is set up at least five times as fast as one that makes its own.",
+		Title:     "The set-up of a connection that shares queue pairs is at least five times as fast as that of one that creates its own.",
 		Source:    "ROCm/amd-anp#20, description: secondary communicators",
-		Published: "In words: a secondary makes no queue pair and moves none to ready. No figures.",
-		Differs:   anpHardware + "Medians over the connections of the slower rank; the exchange of addresses is in neither. Counters decide.",
+		Published: "No figures; the text says that a secondary creates no queue pair and moves none to the ready states.",
+		Differs: anpHardware + "Medians over the connections of the slower rank, without the exchange of addresses. The verdict " +
+			"depends on counters only.",
 		Tests: []Test{anpCounted(
 			Times{More: Counter{B, "setup_ns"}, Less: Counter{A, "setup_shared_ns"}, Min: 5})},
 	}
@@ -136,11 +137,11 @@ func immVsFIFO() Claim {
 	route := func(how string) Arm { return anpArm(how, "--groups", "0", "--qps", "1", "--route", how) }
 	return Claim{
 		ID:        "anp-20/imm-routing-vs-fifo",
-		Title:     "To find a message's connection by its immediate data costs nothing against the order of receives.",
+		Title:     "Identifying a message's connection by immediate data is as fast as by the order of receives.",
 		Source:    "ROCm/amd-anp#20, description: completion routing",
-		Published: "In words: immediate data name connection and request, so any receive serves any message. No figures.",
-		Differs: anpHardware + fmt.Sprintf("Nothing is shared here, since receives in order cannot be. The lower end of the factor's "+
-			"interval has to reach %.2f.", anpKeeps),
+		Published: "No figures; the text says that immediate data name connection and request, so that any receive serves any message.",
+		Differs: anpHardware + fmt.Sprintf("Neither arm shares queue pairs, since the order of receives excludes it. The lower end of the "+
+			"factor's interval must reach %.2f.", anpKeeps),
 		Tests: []Test{anpTest("", route("imm"), route("fifo"), slices.Concat([]uint64{8, 4 << 10}, anpLarge[:1]), Faster{Min: anpKeeps})},
 	}
 }

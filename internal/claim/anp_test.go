@@ -44,7 +44,7 @@ func arms() record.Document {
 		}
 		c.Vs[1] = record.Vs{Name: c.Vs[1].Name, NA: "the device has too few queue pairs"}
 	}
-	d.Cells[1].Invalid = reporttest.Ptr("clocks were held down (rank 1: sw power cap)")
+	d.Cells[1].Invalid = reporttest.Ptr("clocks were throttled (rank 1: sw power cap)")
 	return d
 }
 
@@ -54,7 +54,7 @@ func TestClaimOfRatios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, reason := range []string{"the CPU plays the NIC", ""} {
+	for _, reason := range []string{"the CPU emulates the NIC", ""} {
 		test := claims[0].Tests[0]
 		c := reporttest.Pooled().Cells[6]
 		c.Size = test.Sizes[0]
@@ -66,7 +66,7 @@ func TestClaimOfRatios(t *testing.T) {
 		}
 		text := renderedClaims(t, Document{Schema: Schema, Claims: []Result{claims[0].Conclude([]Outcome{o}, false)}}, "table")
 		hidden := regexp.MustCompile(`anp-20/setup-time +4K +- +- +\d`).MatchString(text)
-		noted := strings.Contains(strings.Join(strings.Fields(text), " "), "only ratios within one run mean anything")
+		noted := strings.Contains(strings.Join(strings.Fields(text), " "), "only ratios within one run are meaningful")
 		if want := reason != ""; hidden != want || noted != want {
 			t.Errorf("%q: times hidden %v, noted %v:\n%s", reason, hidden, noted, text)
 		}

@@ -150,7 +150,7 @@ func near(id string) string {
 	case len(same) > 0:
 		return "there are " + strings.Join(same, ", ")
 	}
-	return "use all, one of " + strings.Join(Seeds(), ", ") + ", or an ID that p2pbench claims list shows"
+	return "use all, one of " + strings.Join(Seeds(), ", ") + ", or an ID from `p2pbench claims list`"
 }
 
 func sizeList(sizes []uint64) string {

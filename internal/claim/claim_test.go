@@ -192,7 +192,7 @@ func TestUnknownClaim(t *testing.T) {
 		"export":              `no claim "export": did you mean uccl-876/export-cache?`,
 		"cache-off":           `no claim "cache-off": did you mean mpich-7862/cache-off?`,
 		"mpich-7862/xyz":      `no claim "mpich-7862/xyz": there are mpich-7862/direct-hit, mpich-7862/cache-off, `,
-		"nvshmem-71/depth":    `no claim "nvshmem-71/depth": use all, one of uccl-876, mpich-7862, anp-20, torchcomms-2728, p2pbench, or an ID that`,
+		"nvshmem-71/depth":    `no claim "nvshmem-71/depth": use all, one of uccl-876, mpich-7862, anp-20, torchcomms-2728, p2pbench, or an ID from`,
 		"":                    `no claim "": use all`,
 		"uccl-876/vs-nccl/on": `no claim "uccl-876/vs-nccl/on": there are uccl-876/direct-vs-handshake, `,
 	} {

@@ -39,7 +39,7 @@ type Result struct {
 }
 
 // onCPUMemory is the caveat of a claim about GPUs that was measured without any.
-const onCPUMemory = "measured between CPU memories, and the claim is about GPUs, of which this says nothing"
+const onCPUMemory = "measured in CPU memory; the claim is about GPUs, for which this proves nothing"
 
 // Conclude puts a claim and what came of its tests, between GPUs or CPU memories, together.
 func (c Claim) Conclude(tests []Outcome, gpu bool) Result {

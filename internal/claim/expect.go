@@ -74,7 +74,7 @@ type Near struct {
 }
 
 func (e Near) String() string {
-	return fmt.Sprintf("A's round trip ÷ the published one between %s and %s", factorText(1/e.Factor), factorText(e.Factor))
+	return fmt.Sprintf("A's round trip ÷ published round trip between %s and %s", factorText(1/e.Factor), factorText(e.Factor))
 }
 
 func (e Near) judge(m measured) (Verdict, string) {
@@ -100,7 +100,7 @@ func (FirstSlower) String() string {
 
 func (FirstSlower) judge(m measured) (Verdict, string) {
 	if m.b == nil || len(m.cell.SamplesNS) == 0 || len(m.b.SamplesNS) == 0 {
-		return NotMeasurable, "the samples were not kept in the order taken"
+		return NotMeasurable, "the samples are not in the order in which they were taken"
 	}
 	a, b := float64(m.cell.SamplesNS[0])/1e3, float64(m.b.SamplesNS[0])/1e3
 	text := fmt.Sprintf("first message: A %.1f µs, B %.1f µs (one observation)", a, b)
@@ -145,8 +145,8 @@ type Per string
 
 // The units of bounds.
 const (
-	PerSample Per = " × samples"     // samples taken; with the warm-up there were more messages
-	PerOther  Per = " × the other's" // the other arm's counter of that name
+	PerSample Per = " × samples"         // samples taken; with the warm-up there were more messages
+	PerOther  Per = " × the other arm's" // the other arm's counter of that name
 )
 
 func (e Count) String() string {
@@ -154,7 +154,7 @@ func (e Count) String() string {
 	case e.Is == None:
 		return fmt.Sprintf("%s has no %s", e.Of, e.Counter)
 	case e.Per == PerOther && e.Value == 1:
-		return fmt.Sprintf("%s %s %s the other's", e.Of, e.Counter, e.Is)
+		return fmt.Sprintf("%s %s %s the other arm's", e.Of, e.Counter, e.Is)
 	}
 	return fmt.Sprintf("%s %s %s %d%s", e.Of, e.Counter, e.Is, e.Value, e.Per)
 }
@@ -245,14 +245,14 @@ func (m measured) count(of Letter, counter string) (value uint64, n int, ok bool
 // Intact expects every byte of A to have been compared at the receiver, and to be right.
 type Intact struct{}
 
-func (Intact) String() string { return "every byte of A arrives as it was sent" }
+func (Intact) String() string { return "every byte that A receives is correct" }
 
 func (Intact) judge(m measured) (Verdict, string) {
 	switch v := m.cell.Verified; {
 	case v == nil || m.cell.Knobs["check"] != "full":
 		return NotMeasurable, "the payload was not checked in full"
 	case !*v:
-		return NotReproduced, "the payload did not arrive as it was sent"
+		return NotReproduced, "the received payload differs from the payload sent"
 	}
 	return Reproduced, "every byte verified"
 }
@@ -261,7 +261,7 @@ func (Intact) judge(m measured) (Verdict, string) {
 // such a run has no figures.
 type Caught struct{}
 
-func (Caught) String() string { return "the data check catches A" }
+func (Caught) String() string { return "the payload check detects wrong data in A" }
 
 func (Caught) judge(measured) (Verdict, string) { return Shown, "" }
 
@@ -270,7 +270,7 @@ type Ends struct{}
 
 func (Ends) String() string { return "A's run ends" }
 
-func (Ends) judge(measured) (Verdict, string) { return Reproduced, "it ended" }
+func (Ends) judge(measured) (Verdict, string) { return Reproduced, "the run ended" }
 
 const tooFew = "too few samples for an interval of the median"
 

@@ -106,9 +106,9 @@ func (t Test) Judge(r Run) Outcome {
 	case r.Absent != "":
 		o.Verdict, o.Why = NotMeasurable, r.Absent
 	case t.MustBeCaught() && r.Corrupt != "":
-		o.Verdict, o.Why = Reproduced, "the data check caught it: "+r.Corrupt
+		o.Verdict, o.Why = Reproduced, "the payload check detected wrong data: "+r.Corrupt
 	case t.MustBeCaught():
-		o.Verdict, o.Why = NotReproduced, "every byte arrived as it was sent: the data check had nothing to catch"
+		o.Verdict, o.Why = NotReproduced, "every received byte is correct: there was no wrong data to detect"
 	case r.Corrupt != "":
 		o.Verdict, o.Why = NotReproduced, r.Corrupt
 	default:

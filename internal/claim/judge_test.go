@@ -125,7 +125,7 @@ func TestNotMeasurable(t *testing.T) {
 	}{
 		{"a size is missing", []record.Cell{good}, "1K: was not measured"},
 		{"another operation", with(func(c *record.Cell) { c.Op = "latency" }), "1K: was not measured"},
-		{"clocks held down", with(func(c *record.Cell) { c.Invalid = ptr("clocks were held down") }), "1K: clocks were held down"},
+		{"clocks held down", with(func(c *record.Cell) { c.Invalid = ptr("clocks were throttled") }), "1K: clocks were throttled"},
 		{"no samples", with(func(c *record.Cell) { c.N = 0 }), "1K: no samples"},
 		{"B was not run", with(func(c *record.Cell) { c.Vs = nil }), "1K: two was not measured"},
 		{"B cannot run", with(func(c *record.Cell) { c.Vs[0] = record.Vs{Name: "b", NA: "libnccl.so.2 not found"} }), "1K: libnccl.so.2 not found"},
@@ -279,12 +279,12 @@ func TestDataCheck(t *testing.T) {
 		want   Verdict
 		why    string
 	}{
-		{"caught", Caught{}, Run{Corrupt: corrupt}, Reproduced, "caught it: " + corrupt},
-		{"not caught", Caught{}, Run{Cells: []record.Cell{good}}, NotReproduced, "nothing to catch"},
+		{"caught", Caught{}, Run{Corrupt: corrupt}, Reproduced, "detected wrong data: " + corrupt},
+		{"not caught", Caught{}, Run{Cells: []record.Cell{good}}, NotReproduced, "no wrong data to detect"},
 		{"broke down instead", Caught{}, Run{Absent: "rank 1: hang"}, NotMeasurable, "rank 1: hang"},
 		{"intact", Intact{}, Run{Cells: []record.Cell{good}}, Reproduced, "every byte verified"},
 		{"corrupt", Intact{}, Run{Corrupt: corrupt}, NotReproduced, corrupt},
-		{"corrupt by the record", Intact{}, Run{Cells: []record.Cell{wrong}}, NotReproduced, "did not arrive"},
+		{"corrupt by the record", Intact{}, Run{Cells: []record.Cell{wrong}}, NotReproduced, "differs from the payload sent"},
 		{"not checked", Intact{}, Run{Cells: []record.Cell{unchecked}}, NotMeasurable, "not checked in full"},
 		{"checked in part", Intact{}, Run{Cells: []record.Cell{sampled}}, NotMeasurable, "not checked in full"},
 		{"corrupt arm of a comparison", Faster{}, Run{Corrupt: corrupt}, NotReproduced, corrupt},

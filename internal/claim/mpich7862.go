@@ -1,9 +1,9 @@
 package claim
 
 // What is measured otherwise than in the pull request, which has no figures.
-const mpichDiffers = "The pull request argues and has no figures; the arms show on the devices that the result names what " +
-	"it says. A message is timed until the sender knows that the receiver has it. Which buffers are worth sharing is not " +
-	"asked here (MPICH: 1 MiB or more, or seen before). "
+const mpichDiffers = "The pull request has no figures; the arms measure its statements on the devices that the result " +
+	"names. A message is timed until the sender knows that the receiver has it. The choice of the buffers to " +
+	"share (MPICH: 1 MiB or more, or seen before) is not measured. "
 
 // mpich7862 are the claims of pmodels/mpich#7862, one handle cache at the sender instead of several.
 func mpich7862() []Claim {
@@ -22,13 +22,13 @@ func counted(a, b Arm, expect ...Expectation) Test {
 func directHit() Claim {
 	return Claim{
 		ID:     "mpich-7862/direct-hit",
-		Title:  "A buffer that the receiver has mapped before is sent by its mapped address: no handle and no open.",
+		Title:  "A message whose buffer the receiver has mapped before carries the mapped address: no handle, no open.",
 		Source: "pmodels/mpich#7862, description: the sender-side cache with remote mappings",
-		Published: "In words: one sender-side cache keeps both the handle and each receiver's mapping, told by control messages. " +
-			"No figures.",
-		Differs: mpichDiffers + "Arm B stands for the caches before, one at each end; its time is only shown.",
+		Published: "No figures; the text says that one cache at the sender keeps the handle and each receiver's mapping, which control " +
+			"messages report.",
+		Differs: mpichDiffers + "Arm B is the design before the pull request, a cache at each rank; its time is for information.",
 		Tests: []Test{counted(
-			getArm("one cache", "--cache", "sender"), getArm("a cache at each end", "--cache", "dual"),
+			getArm("one cache", "--cache", "sender"), getArm("a cache at each rank", "--cache", "dual"),
 			Count{Of: A, Counter: "opens", Is: Exactly, Value: 1},
 			Count{Of: A, Counter: "closes", Is: Exactly, Value: 0},
 			Count{Of: A, Counter: "misses", Is: Exactly, Value: 1},
@@ -40,9 +40,9 @@ func directHit() Claim {
 func cacheOff() Claim {
 	return Claim{
 		ID:        "mpich-7862/cache-off",
-		Title:     "Without the cache every message exports, opens and closes, and pays for it.",
+		Title:     "Without the cache every message exports, opens and closes a handle, and takes longer.",
 		Source:    "pmodels/mpich#7862, description: MPIR_CVAR_CH4_IPC_GPU_CACHE_SIZE=0",
-		Published: "In words: a size of 0 disables the cache. No figures.",
+		Published: "No figures; the text says that a size of 0 disables the cache.",
 		Differs:   mpichDiffers,
 		Tests: []Test{{
 			A: getArm("cache", "--cache", "sender"), B: getArm("no cache", "--cache", "off"), Op: "latency",
@@ -61,10 +61,10 @@ func cacheOff() Claim {
 func boundedMemory() Claim {
 	return Claim{
 		ID:     "mpich-7862/bounded-memory",
-		Title:  "However many buffers are sent, the cache keeps no more of them mapped than its size.",
+		Title:  "The cache maps at most as many buffers as its size, however many are sent.",
 		Source: "pmodels/mpich#7862, description: MPIR_CVAR_CH4_IPC_GPU_CACHE_SIZE",
-		Published: "In words: the setting prevents the cache from hoarding device memory, where stale entries used to end in " +
-			"its exhaustion. No figures.",
+		Published: "No figures; the text says that the setting keeps stale entries of the cache from exhausting device " +
+			"memory.",
 		Differs: mpichDiffers + "Arm A uses 64 allocations in turn, arm B 16, as many as the cache holds.",
 		Tests: []Test{counted(
 			getArm("64 buffers", "--buffers", "rotate:64", "--cache-size", "16"),
@@ -88,12 +88,12 @@ func staleSafe() Claim {
 	blind.Name = "no-validation"
 	return Claim{
 		ID:     "mpich-7862/stale-safe",
-		Title:  "A buffer that was freed and allocated again at the same address is never taken for the old one.",
+		Title:  "A buffer that was freed and allocated again at the same address is never mistaken for the old buffer.",
 		Source: "pmodels/mpich#7862, description: handle and mapping must be synchronised",
-		Published: "In words: new mappings failed with stale overlapping addresses; with one cache and explicit messages both ends " +
-			"agree. No figures.",
-		Differs: mpichDiffers + "Test no-validation shows that the trap is real: a cache that takes the address for the " +
-			"buffer must deliver wrong bytes, and the data check must see it.",
+		Published: "No figures; the text says that new mappings failed because of stale overlapping addresses, and that one cache with " +
+			"explicit messages keeps both ranks consistent.",
+		Differs: mpichDiffers + "Test no-validation is the control: a cache that identifies a buffer by its address alone must " +
+			"deliver wrong bytes, and the payload check must detect them.",
 		Tests: []Test{validated, blind},
 	}
 }
@@ -101,10 +101,10 @@ func staleSafe() Claim {
 func lruCliff() Claim {
 	return Claim{
 		ID:     "mpich-7862/lru-cliff",
-		Title:  "Of a cache of 16, 16 buffers in turn always hit, and 17 never do.",
+		Title:  "With 16 buffers in turn, a cache of 16 entries always hits; with 17 it never does.",
 		Source: "pmodels/mpich#7862, description, and #7821, which it builds on: a fixed array, least recently used evicted",
-		Published: "In words: a fixed array with eviction of the least recently used, 16 entries by default. The cliff follows; " +
-			"nobody published it.",
+		Published: "No figures; the text describes a fixed array, 16 entries by default, that evicts the least recently used entry. The " +
+			"claim follows from that.",
 		Differs: mpichDiffers,
 		Tests: []Test{counted(
 			getArm("16 buffers", "--buffers", "rotate:16", "--cache-size", "16"),

@@ -38,8 +38,8 @@ func autoEngine() Claim {
 		ID:        "p2pbench/auto-engine",
 		Title:     "The engine auto is no more than 3 % behind any single engine at any size.",
 		Source:    ownSource,
-		Published: "In words.",
-		Differs:   "Needs a GPU: CPU memory has one engine. The lower end of each interval has to reach 0.97.",
+		Published: "No figures.",
+		Differs:   "Needs a GPU: CPU memory has one engine. The lower end of each interval must reach 0.97.",
 		Tests:     tests,
 	}
 }
@@ -57,7 +57,7 @@ func aheadOfNCCL() Claim {
 		ID:        "p2pbench/ahead-of-nccl",
 		Title:     "Direct IPC is faster than NCCL's send and receive in every operation at every size.",
 		Source:    ownSource,
-		Published: "In words; 1.05 times at 256 MiB.",
+		Published: "1.05 times at 256 MiB; no figures for other sizes.",
 		Differs:   "NCCL posts from the CPU and waits on the CPU, as this path does.",
 		Tests:     tests,
 	}
@@ -74,10 +74,10 @@ func copyEngineRate() Claim {
 	}
 	return Claim{
 		ID:        "p2pbench/copy-engine-rate",
-		Title:     "Two processes get 0.98 of what the copy engine gives one, both ways too.",
+		Title:     "Two processes reach 0.98 of the copy engine's rate in one process, in one direction and in both.",
 		Source:    ownSource,
-		Published: "In words.",
-		Differs:   "The baseline has nobody to tell that a message has arrived.",
+		Published: "No figures.",
+		Differs:   "The baseline does not notify a receiver.",
 		Tests:     tests,
 	}
 }
@@ -95,9 +95,9 @@ func sendrecvAheadOfNCCL() Claim {
 		ID:        "p2pbench/sendrecv-ahead-of-nccl",
 		Title:     "Kernels that send and receive are at least 1.05 times as fast as NCCL in CUDA graphs, at every size.",
 		Source:    ownSource,
-		Published: "In words.",
-		Differs: "Both are timed by the device, from the moment at which both ranks are let go. Neither has its number of thread " +
-			"blocks bound. NCCL is called once for each message.",
+		Published: "No figures.",
+		Differs: "The device's clock times both, from the simultaneous start of both ranks. Neither number of thread blocks is " +
+			"limited. NCCL is called once for each message.",
 		Tests: tests,
 	}
 }
@@ -112,8 +112,8 @@ func matched(label, variant string, more ...Expectation) Test {
 	}
 }
 
-const matchedDiffers = "Both move graphs of 20 messages, fewer when they are large, each by a call of its own. The thread blocks that " +
-	"NCCL really launched are in its counter nccl_ctas. "
+const matchedDiffers = "Both start graphs of 20 messages (fewer for large messages), with one call per message. The counter nccl_ctas has " +
+	"the thread blocks that NCCL launched. "
 
 // huge are the sizes at which a start costs nothing.
 var huge = []uint64{64 << 20, 256 << 20, 1 << 30}
@@ -121,11 +121,11 @@ var huge = []uint64{64 << 20, 256 << 20, 1 << 30}
 func wsLinesVsNCCL() Claim {
 	return Claim{
 		ID: "p2pbench/ws-vs-nccl-4ctas",
-		Title: "With 4 thread blocks each, the staged kernel, whose small messages go in lines, is 1.1 times as fast as NCCL at least, " +
-			"both ways.",
+		Title: "With 4 thread blocks each, the staged kernel, which sends small messages in lines, is at least 1.1 times as fast as " +
+			"NCCL in both directions.",
 		Source:    ownSource,
-		Published: "In words: 1.4 times up to 1 MiB, 1.8 at 8 MiB, 1.10 from 64 MiB to 1 GiB.",
-		Differs:   matchedDiffers + "Lines are not in the pull request: its own protocol is measured by torchcomms-2728/ws-vs-nccl.",
+		Published: "1.4 times up to 1 MiB, 1.8 at 8 MiB, 1.10 from 64 MiB to 1 GiB.",
+		Differs:   matchedDiffers + "The pull request has no lines; torchcomms-2728/ws-vs-nccl measures its own protocol.",
 		Tests: []Test{matched("ws", "ws",
 			Faster{Min: 1.4, At: torchHost}, Faster{Min: 1.8, At: []uint64{8 << 20}}, Faster{Min: 1.10, At: huge})},
 	}
@@ -135,9 +135,9 @@ func putVsNCCL() Claim {
 	tiny := []uint64{32, 64, 1 << 10, 8 << 10}
 	return Claim{
 		ID:        "p2pbench/put-vs-nccl-4ctas",
-		Title:     "With 4 thread blocks each, putting into the peer's buffer moves twice as much as NCCL from 1 MiB on, both ways.",
+		Title:     "With 4 thread blocks each, put moves twice as much as NCCL from 1 MiB on, in both directions.",
 		Source:    ownSource,
-		Published: "In words: 1.2 times up to 8 KiB, 1.5 at 64 KiB, 2 at 1 MiB, 4 at 8 MiB, 2.1 from 64 MiB to 1 GiB.",
+		Published: "1.2 times up to 8 KiB, 1.5 at 64 KiB, 2 at 1 MiB, 4 at 8 MiB, 2.1 from 64 MiB to 1 GiB.",
 		Differs:   matchedDiffers + "put needs the receiver's buffer to be mapped by the sender, which NCCL does not ask for.",
 		Tests: []Test{matched("put", "put",
 			Faster{Min: 1.2, At: tiny}, Faster{Min: 1.5, At: []uint64{64 << 10}}, Faster{Min: 2, At: []uint64{1 << 20}},
@@ -159,7 +159,7 @@ func llGraph() Claim {
 		ID:        "p2pbench/ll-graph",
 		Title:     "In CUDA graphs messages of up to 4 KiB take 0.7 of NCCL's time at most.",
 		Source:    ownSource,
-		Published: "In words.",
+		Published: "No figures.",
 		Differs: "Both are timed by the device, in graphs of 20 messages, each by a call of its own: µs of a graph ÷ 20 is a rate, " +
 			"not the time of a message. Neither has its number of thread blocks bound; the engine of each size says what auto chose.",
 		Tests: tests,

@@ -39,8 +39,8 @@ func List(w io.Writer, claims []Claim) error {
 	return report.WriteList(w, facts)
 }
 
-const legend = "A and B: p50 in µs of the test's operation. factor = B ÷ A, in brackets the interval that both medians' " +
-	"95 % intervals leave; for an A alone, its round trip ÷ the published one. A line without a verdict is only shown."
+const legend = "A, B: p50 in µs of the test's operation. factor = B ÷ A; in brackets, the range that the 95 % intervals of both medians " +
+	"allow. Without arm B: factor = A's round trip ÷ the published one. Rows without a verdict are for information."
 
 // line is one row of the table: a size of a test, or a test that has no figures.
 type line struct {
@@ -147,7 +147,7 @@ func (c Result) facts() []report.Fact {
 	add("claim", c.Title)
 	add("source", c.Source)
 	add("published", c.Published)
-	add("here", c.Differs)
+	add("differences", c.Differs)
 	add("caveat", c.Caveat)
 	for _, o := range c.Tests {
 		add(cmp.Or(report.Clean(o.Name), "test"), c.text(o.Verdict, o.Why))
@@ -174,7 +174,7 @@ func (d Document) facts() []report.Fact {
 		for _, o := range c.Tests {
 			if o.OnlyRatios != "" && !slices.Contains(reasons, o.OnlyRatios) {
 				reasons = append(reasons, o.OnlyRatios)
-				text := report.OnlyRatios(report.Clean(o.OnlyRatios)) + ", which is all that is shown here"
+				text := report.OnlyRatios(report.Clean(o.OnlyRatios)) + "; the table shows ratios only"
 				facts = append(facts, report.Fact{Label: "caveat", Text: text})
 			}
 		}

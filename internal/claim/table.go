@@ -83,16 +83,16 @@ func viewTitle(d record.Document, p Preset, hardware string) []string {
 	}
 	return []string{
 		p.Title + " (preset " + p.Name + "): " + strings.Join(parts, ", "),
-		fmt.Sprintf("%d iterations after %d of warm-up; \"as there\" are the pull request's columns, by its definitions, from "+
-			"this run's samples; \"here\" are p2pbench's own; \"%s\" is what it published, on %s, for orientation",
+		fmt.Sprintf("%d iterations after %d of warm-up; \"PR\": columns by the pull request's definitions, from this run's samples; "+
+			"\"p2pbench\": by p2pbench's definitions; \"%s\": published for %s, for orientation",
 			c.Iters, c.Warmup, hardware[strings.LastIndex(hardware, " ")+1:], hardware),
 	}
 }
 
 // The groups of columns.
 const (
-	asThere = "as there"
-	here    = "here"
+	byPR  = "PR"
+	byOwn = "p2pbench"
 )
 
 // What the published figures were taken on. The last word heads their columns.
@@ -128,28 +128,28 @@ func (l *layout) add(over, head, definition string, drop int, text func(viewRow)
 }
 
 const (
-	quantileNote = "as there, µs: a full round trip, twice a ping-pong sample since those are halved; quantile q is sample " +
-		"⌊q·n⌋, from 0, of the n sorted ones, so the p99 of up to 100 samples is the maximum"
-	uniNote = "as there, uni: payload ÷ time of windows of 8 messages, all of them together, in units of 2³⁰ bytes per " +
-		"second, which its benchmark prints as GB/s; its iterations are messages, here they are windows"
-	meanNote = "as there, ms: the mean of full round trips, twice that of the ping-pong samples; there they run back to back " +
-		"between two readings of the clock, here each is timed by itself and checked before the next"
-	rateNote    = "as there, GB/s: 2 × size ÷ that mean, in units of 10⁹ bytes per second"
-	oneWayNote  = "one-way: p50 of half a round trip, nearest rank"
+	quantileNote = "PR, µs: a full round trip, twice a ping-pong sample, which is half a round trip; quantile q is " +
+		"sample ⌊q·n⌋, from 0, of the n sorted samples, so that p99 of up to 100 samples is the maximum"
+	uniNote = "PR, uni: payload ÷ time of all windows of 8 messages, in 2³⁰ bytes per second, which its benchmark " +
+		"prints as GB/s; its iterations are messages, p2pbench's are windows"
+	meanNote = "PR, ms: the mean of full round trips, twice that of the ping-pong samples; its benchmark runs them back to " +
+		"back between two clock readings, p2pbench times each one and checks it before the next"
+	rateNote    = "PR, GB/s: 2 × size ÷ that mean, in 10⁹ bytes per second"
+	oneWayNote  = "one-way: p50 of half a round trip, nearest-rank"
 	receiveNote = "receiver: p50 of one message until the sender knows that the receiver has it"
-	windowNote  = "GB/s: window × size ÷ p50 of a window, in units of 10⁹ bytes per second"
+	windowNote  = "GB/s: window × size ÷ p50 of a window, in 10⁹ bytes per second"
 	ucclNote    = "UCCL's own IPC is not part of p2pbench"
 )
 
 // roundTrips are the columns of the tables that the C++ benchmark gave.
 func (l *layout) roundTrips(table []RoundTrip, tail, uni bool) {
 	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
-	l.add(asThere, "p50 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.5) })
+	l.add(byPR, "p50 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.5) })
 	if tail {
-		l.add(asThere, "p99 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.99) })
+		l.add(byPR, "p99 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.99) })
 	}
 	if uni {
-		l.add(asThere, "uni GiB/s", uniNote, 0, func(r viewRow) string { return binaryRate(r.windows) })
+		l.add(byPR, "uni GiB/s", uniNote, 0, func(r viewRow) string { return binaryRate(r.windows) })
 	}
 	l.ours(uni)
 	from := func(of func(RoundTrip) float64) func(viewRow) string {
@@ -173,11 +173,11 @@ func (l *layout) roundTrips(table []RoundTrip, tail, uni bool) {
 // compare is the columns of the table that the Python benchmark gave.
 func (l *layout) compare() {
 	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
-	l.add(asThere, "direct ms", meanNote, 0, func(r viewRow) string { return millis(tripMean(r.trip)) })
-	l.add(asThere, "GB/s", rateNote, 0, func(r viewRow) string { return tripRate(r.size, tripMean(r.trip)) })
-	l.add(asThere, "UCCL", ucclNote, 0, func(viewRow) string { return "n/a" })
-	l.add(asThere, "NCCL ms", "", 0, func(r viewRow) string { return naOr(r.trip, millis(ncclMean(r.trip))) })
-	l.add(asThere, "GB/s", "", 0, func(r viewRow) string { return naOr(r.trip, tripRate(r.size, ncclMean(r.trip))) })
+	l.add(byPR, "direct ms", meanNote, 0, func(r viewRow) string { return millis(tripMean(r.trip)) })
+	l.add(byPR, "GB/s", rateNote, 0, func(r viewRow) string { return tripRate(r.size, tripMean(r.trip)) })
+	l.add(byPR, "UCCL", ucclNote, 0, func(viewRow) string { return "n/a" })
+	l.add(byPR, "NCCL ms", "", 0, func(r viewRow) string { return naOr(r.trip, millis(ncclMean(r.trip))) })
+	l.add(byPR, "GB/s", "", 0, func(r viewRow) string { return naOr(r.trip, tripRate(r.size, ncclMean(r.trip))) })
 	l.ours(false)
 	from := func(text func(Compared) string) func(viewRow) string {
 		return func(r viewRow) string {
@@ -204,12 +204,12 @@ func (l *layout) ours(rate bool) {
 		}
 		return report.Micros(c.Lat.P50)
 	}
-	l.add(here, "one-way µs", oneWayNote, 0, func(r viewRow) string { return p50(r.trip) })
+	l.add(byOwn, "one-way µs", oneWayNote, 0, func(r viewRow) string { return p50(r.trip) })
 	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.received != nil }) {
-		l.add(here, "receiver µs", receiveNote, 2, func(r viewRow) string { return p50(r.received) })
+		l.add(byOwn, "receiver µs", receiveNote, 2, func(r viewRow) string { return p50(r.received) })
 	}
 	if rate {
-		l.add(here, "GB/s", windowNote, 0, func(r viewRow) string {
+		l.add(byOwn, "GB/s", windowNote, 0, func(r viewRow) string {
 			if r.windows == nil {
 				return report.None
 			}
@@ -232,7 +232,7 @@ func (l *layout) remarks() {
 			}
 		}
 		if w := cmp.Or(r.windows, r.both); w != nil && w.Window != l.window {
-			words = append(words, l.notes.Ref(fmt.Sprintf("windows of %d, not of %d messages", w.Window, l.window)))
+			words = append(words, l.notes.Ref(fmt.Sprintf("windows of %d messages instead of %d", w.Window, l.window)))
 		}
 		said = said || len(words) > 0
 		c.Cells = append(c.Cells, strings.Join(words, " "))
@@ -249,7 +249,7 @@ func (l *layout) quantile(c *record.Cell, q float64) string {
 	}
 	samples := record.DistributionOf(c.SamplesNS, c.Histogram)
 	if len(samples) == 0 {
-		return report.None + l.notes.Ref("the samples, which this needs, were not kept: a file that --out wrote has them")
+		return report.None + l.notes.Ref("needs the samples, which this file does not have: use the file that --out wrote")
 	}
 	n := samples.N()
 	i := min(int(q*float64(n)), n-1)

@@ -12,11 +12,11 @@ import (
 const anpUnshared = "unshared, QPs 4"
 
 const (
-	anpRatioNote = "ratio: p50 of the arm \"" + anpUnshared + "\" ÷ this arm's p50 of a window: above 1 this arm is faster"
-	anpConnNote  = "of each connection's messages, from the post to the completion at the sender: from the least to the most that any " +
-		"connection has"
-	anpJainNote  = "Jain's index of the connections' rates: 1 where all got the same"
-	anpSetupNote = "median of setting up a connection that makes its queue pairs / of one that uses another's"
+	anpRatioNote = "ratio: p50 of a window of the arm \"" + anpUnshared + "\" ÷ p50 of this arm; above 1: this arm is faster"
+	anpConnNote  = "of a connection's messages, from the post to the completion at the sender: minimum–maximum over " +
+		"connections"
+	anpJainNote  = "Jain's index of the connections' rates: 1 if all are equal"
+	anpSetupNote = "median set-up time of a connection with its own queue pairs / of a connection that shares another's"
 )
 
 // An armRow is one arm at one size.
@@ -142,7 +142,7 @@ func anpTitle(d record.Document, p Preset) []string {
 	return []string{
 		fmt.Sprintf("%s (preset %s): %s", p.Title, p.Name, report.Subject(d)),
 		fmt.Sprintf("%d iterations of each arm after %d of warm-up, interleaved; µs and GB/s of whole windows of %s messages over all "+
-			"connections. It published an AllReduce of about 140 GB/s with and without sharing, on AMD Pollara NICs: nothing to hold "+
-			"these figures against but that sharing is to cost none", c.Iters, c.Warmup, fmt.Sprint(c.Window)),
+			"connections. The pull request published an AllReduce of about 140 GB/s with and without sharing, on AMD Pollara "+
+			"NICs: not comparable, except that sharing costs no bandwidth", c.Iters, c.Warmup, fmt.Sprint(c.Window)),
 	}
 }

@@ -99,7 +99,7 @@ func call(preset, op string, size uint64, iters int) record.Cell {
 func presets() map[string]record.Document {
 	sweep := preset("uccl-876-sweep", 10, "latency", "stream", "pingpong")
 	last := len(sweep.Cells) - 1
-	sweep.Cells[last].Invalid = reporttest.Ptr("clocks were held down (rank 1: sw power cap)")
+	sweep.Cells[last].Invalid = reporttest.Ptr("clocks were throttled (rank 1: sw power cap)")
 	for i, c := range sweep.Cells {
 		if c.Op == "stream" && c.Size > 64<<20 {
 			sweep.Cells[i].Window = 4
@@ -111,7 +111,7 @@ func presets() map[string]record.Document {
 	}
 	bothWays := preset("torchcomms-2728", 200, "bidir")
 	bothWays.Cells[1].Vs[0] = record.Vs{Name: "nccl:4", NA: "libnccl.so.2 not found: install NCCL"}
-	bothWays.Cells[2].Invalid = reporttest.Ptr("clocks were held down (rank 1: sw power cap)")
+	bothWays.Cells[2].Invalid = reporttest.Ptr("clocks were throttled (rank 1: sw power cap)")
 	return map[string]record.Document{
 		"sweep": sweep, "anchor": preset("uccl-876-anchor", 50, "latency", "stream", "pingpong"), "compare": compare,
 		"relay": preset("uccl-876-relay", 50, "latency", "pingpong"), "both-ways": bothWays,
@@ -178,7 +178,7 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("p99 %s, want the maximum, 100.00", got)
 	}
 	c.SamplesNS = nil
-	const unkept = "the samples, which this needs, were not kept: a file that --out wrote has them"
+	const unkept = "needs the samples, which this file does not have: use the file that --out wrote"
 	if got := l.quantile(&c, 0.5); got != "-[1]" || l.notes.Ref(unkept) != "[1]" {
 		t.Errorf("without samples: %s", got)
 	}

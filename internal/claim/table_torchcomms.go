@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	callNote = "as there, GB/s: size ÷ mean, of one direction also where both are in use. The pull request starts a graph of one call 50 to " +
-		"500 times back to back between two events; here each start is timed by itself, after both ranks have met"
-	callRatioNote = "as there, ratio: NCCL's mean ÷ the kernel's"
-	startNote     = "here: p50 of one start, the longer of both ranks', timed by the device; ratio = NCCL's p50 ÷ p50"
+	callNote = "PR, GB/s: size ÷ mean, one direction even if both are in use. The pull request starts a graph of one call 50 to 500 " +
+		"times back to back between two events; p2pbench times each start by itself, after a barrier"
+	callRatioNote = "PR, ratio: NCCL's mean ÷ the kernel's"
+	startNote     = "p2pbench: p50 of one start, the longer time of the two ranks, by the device's clock; ratio = NCCL p50 ÷ ws p50"
 	blocksNote    = "CTAs: thread blocks of the kernel / of NCCL, as launched"
-	finalNote     = "published, ratio: of the final revision, \"from 8 MB to 1 GB\" and \"small\"; earlier: of an earlier revision"
+	finalNote     = "published ratio: of the final revision, for \"from 8 MB to 1 GB\" and \"small\"; earlier: of an earlier revision"
 )
 
 // torchcomms are the columns of torchcomms #2728: both ways, or of one of its tables of one way.
@@ -42,15 +42,15 @@ func (l *layout) torchcomms() {
 			}
 		})
 	}
-	l.add(asThere, "ws GB/s", callNote, 0, of(func(c record.Cell) string { return callRate(c, c.Lat.Mean) }))
-	l.add(asThere, "NCCL GB/s", "", 0, versus(func(c record.Cell, v record.Vs) string { return callRate(c, v.Lat.Mean) }))
-	l.add(asThere, "ratio", callRatioNote, 0, versus(func(c record.Cell, v record.Vs) string {
+	l.add(byPR, "ws GB/s", callNote, 0, of(func(c record.Cell) string { return callRate(c, c.Lat.Mean) }))
+	l.add(byPR, "NCCL GB/s", "", 0, versus(func(c record.Cell, v record.Vs) string { return callRate(c, v.Lat.Mean) }))
+	l.add(byPR, "ratio", callRatioNote, 0, versus(func(c record.Cell, v record.Vs) string {
 		return ratioText(v.Lat.Mean, c.Lat.Mean)
 	}))
-	l.add(here, "p50 µs", startNote, 0, of(func(c record.Cell) string { return report.Micros(c.Lat.P50) }))
-	l.add(here, "NCCL", "", 0, versus(func(_ record.Cell, v record.Vs) string { return report.Micros(v.Lat.P50) }))
-	l.add(here, "ratio", "", 0, versus(func(c record.Cell, v record.Vs) string { return ratioText(v.Lat.P50, c.Lat.P50) }))
-	l.add(here, "CTAs", blocksNote, 1, of(func(c record.Cell) string { return blocksText(c) }))
+	l.add(byOwn, "p50 µs", startNote, 0, of(func(c record.Cell) string { return report.Micros(c.Lat.P50) }))
+	l.add(byOwn, "NCCL", "", 0, versus(func(_ record.Cell, v record.Vs) string { return report.Micros(v.Lat.P50) }))
+	l.add(byOwn, "ratio", "", 0, versus(func(c record.Cell, v record.Vs) string { return ratioText(v.Lat.P50, c.Lat.P50) }))
+	l.add(byOwn, "CTAs", blocksNote, 1, of(func(c record.Cell) string { return blocksText(c) }))
 	if slices.ContainsFunc(l.rows, func(r viewRow) bool { return r.both != nil }) {
 		l.bothWays()
 		return

@@ -12,11 +12,11 @@ var (
 
 // Where these claims are measured otherwise than in the pull request.
 const (
-	torchHardware = "Published on two NVIDIA H100; here on the devices that the result names. "
-	torchTiming   = torchHardware + "There a CUDA graph of one call is started 50 to 500 times back to back and the mean is " +
-		"reported, which is throughput; here a graph of one call is timed by the device, each start by itself after both ranks " +
-		"have met, and medians are compared. The kernel copies by loads and stores and stages messages of every size, as there. "
-	torchMatched = "Both arms have 4 thread blocks; those that NCCL really launched are in its counter nccl_ctas. "
+	torchHardware = "Published for two NVIDIA H100; measured on the devices that the result names. "
+	torchTiming   = torchHardware + "The pull request starts a CUDA graph of one call 50 to 500 times back to back and reports the " +
+		"mean, which is throughput; here the device times each start of such a graph by itself, after a barrier, and medians are " +
+		"compared. As in the pull request, the kernel copies by loads and stores and stages messages of every size. "
+	torchMatched = "Both arms have 4 thread blocks; the counter nccl_ctas has the number that NCCL launched. "
 )
 
 // sendrecvArm is `p2pbench sendrecv` with flags.
@@ -43,11 +43,11 @@ func torchcomms2728() []Claim {
 func wsVsNCCL() Claim {
 	return Claim{
 		ID:     "torchcomms-2728/ws-vs-nccl",
-		Title:  "Both ways at once, the warp-specialised kernel beats NCCL with the same number of thread blocks.",
+		Title:  "In both directions at once, the warp-specialised kernel is faster than NCCL with the same number of thread blocks.",
 		Source: "meta-pytorch/torchcomms#2728, description: both ways, SM-matched",
 		Published: "NCCL's time over the kernel's, 4 thread blocks: 1.10–1.13 from 8 MB to 1 GB, 1.4–1.7 for small messages; an " +
 			"earlier revision 1.16 at 1 MB, 1.11 at 8 MB, 1.12 at 64 MB.",
-		Differs: torchTiming + torchMatched + "The column published has the earlier revision's, which are of one size each.",
+		Differs: torchTiming + torchMatched + "The column published has the factors of the earlier revision, which are for one size each.",
 		Tests: []Test{{
 			A: oneCall("ws", "ws"), B: Arm{Label: "nccl", Baseline: "nccl-graph:4"}, Op: "bidir",
 			Sizes: torchSizes, OnHost: torchHost, Iters: 100, Warmup: 10,
@@ -64,11 +64,11 @@ func wsVsNCCL() Claim {
 func wsVsStable() Claim {
 	return Claim{
 		ID:     "torchcomms-2728/ws-vs-stable",
-		Title:  "Thread blocks whose warps split into senders and receivers beat blocks that only send or only receive.",
+		Title:  "Thread blocks in which some warps send and others receive are faster than blocks that only send or only receive.",
 		Source: "meta-pytorch/torchcomms#2728, description: stable and warp-specialised kernel",
 		Published: "Against NCCL with as many thread blocks, both ways from 8 MB on: the warp-specialised kernel 1.10–1.13, the stable " +
 			"one, half of whose blocks send and half receive, 0.98.",
-		Differs: torchTiming + "Both arms have 4 thread blocks in all, of as many threads.",
+		Differs: torchTiming + "Both arms have 4 thread blocks in total, with the same number of threads.",
 		Tests: []Test{{
 			A: oneCall("ws", "ws"), B: oneCall("stable", "stable"), Op: "bidir",
 			Sizes: torchLarge, OnHost: []uint64{64 << 10, 1 << 20, 4 << 20}, Iters: 100, Warmup: 10,
@@ -80,12 +80,12 @@ func wsVsStable() Claim {
 func adaptiveStride() Claim {
 	return Claim{
 		ID:     "torchcomms-2728/adaptive-stride",
-		Title:  "A step that grows with the message saves most of the waits and fences, and costs nothing.",
+		Title:  "A step size that grows with the message avoids most of the waits and fences, and costs no time.",
 		Source: "meta-pytorch/torchcomms#2728, description: adaptive stride",
 		Published: "Steps of a thread block with a fixed stride of 256 KiB and with an adaptive one, 4 blocks: 64 and 8 at 64 MB, " +
 			"1024 and 128 at 1 GB.",
-		Differs: torchTiming + "A step is a tail, a head and a wait for each; the counter steps has those of all blocks of both " +
-			"ranks, so its ratio is held against 8, which both published pairs give.",
+		Differs: torchTiming + "A step is a tail, a head and a wait for each. The counter steps is the sum over all blocks of both " +
+			"ranks; the expected ratio, 8, is that of both published pairs.",
 		Tests: []Test{{
 			A: oneCall("adaptive", "ws", "--stride", "auto"), B: oneCall("fixed 256 KiB", "ws", "--stride", "256K"), Op: "bidir",
 			Sizes: []uint64{64 << 20, 1 << 30}, OnHost: []uint64{16 << 20, 32 << 20}, Iters: 50, Warmup: 5,
@@ -113,11 +113,11 @@ func namedBarrier() Claim {
 	}
 	return Claim{
 		ID:     "torchcomms-2728/named-barrier",
-		Title:  "With a barrier of its own for each role, a kernel that sends and receives at once neither hangs nor mixes data up.",
+		Title:  "With one named barrier per role, a kernel that sends and receives at the same time neither hangs nor corrupts data.",
 		Source: "meta-pytorch/torchcomms#2728, description: named barriers",
-		Published: "In words: a barrier of the whole block deadlocks or corrupts; with named barriers any number of iterations up to " +
-			"1 GB completes. No figures.",
-		Differs: torchHardware + "One test for each number of warps that the rule allows. The times are only shown.",
+		Published: "No figures; the text says that a barrier of the whole block deadlocks or corrupts data, and that with named barriers " +
+			"any number of iterations up to 1 GB completes.",
+		Differs: torchHardware + "One test for each permitted number of warps. The times are for information.",
 		Tests:   tests,
 	}
 }
@@ -125,10 +125,10 @@ func namedBarrier() Claim {
 func smallMessages() Claim {
 	return Claim{
 		ID:     "torchcomms-2728/small-messages",
-		Title:  "Up to 64 KiB both ways the warp-specialised kernel is at least 1.4 times as fast as NCCL.",
+		Title:  "Up to 64 KiB in both directions the warp-specialised kernel is at least 1.4 times as fast as NCCL.",
 		Source: "meta-pytorch/torchcomms#2728, description: both ways, SM-matched, 32 B to 64 KB",
-		Published: "NCCL's time over the kernel's, 4 thread blocks: 1.4–1.7; an earlier revision 1.49–1.83 from 32 B to 64 KB. The " +
-			"factors of single sizes are not given.",
+		Published: "NCCL's time over the kernel's, 4 thread blocks: 1.4–1.7; an earlier revision 1.49–1.83 from 32 B to 64 KB. No " +
+			"factors of single sizes.",
 		Differs: torchTiming + torchMatched,
 		Tests: []Test{{
 			A: oneCall("ws", "ws"), B: Arm{Label: "nccl", Baseline: "nccl-graph:4"}, Op: "bidir",
@@ -142,11 +142,11 @@ func ringPeers() Claim {
 	const ranks = "3"
 	return Claim{
 		ID:        "torchcomms-2728/ring-peers",
-		Title:     "The rank that is sent to and the rank that is received from may be two.",
+		Title:     "A rank can send to one rank and receive from another.",
 		Source:    "meta-pytorch/torchcomms#2728, description: send_peer and recv_peer",
-		Published: "In words. No figures.",
-		Differs: torchHardware + "A ring of " + ranks + ", each on a GPU of its own: between two it is a pair. Every byte is " +
-			"compared; the times are only shown.",
+		Published: "No figures.",
+		Differs: torchHardware + "A ring of " + ranks + " ranks, each on a GPU of its own. Every byte is compared; the times " +
+			"are for information.",
 		Tests: []Test{{
 			A:     sendrecvArm("ring", append(slices.Clone(theirWS), "--ring", "--ranks", ranks)...),
 			Op:    "bidir",

@@ -10,10 +10,10 @@ var (
 
 // Where these claims are measured otherwise than in the pull request.
 const (
-	ucclHardware = "Published on two AMD MI325X in different NUMA domains; here on the devices that the result names. "
+	ucclHardware = "Published for two AMD MI325X in different NUMA domains; measured on the devices that the result names. "
 	ucclLatency  = ucclHardware +
-		"Its latency is a full round trip, a ping-pong sample here half of one; a factor is the same in both. "
-	ucclEngine = "Bytes move by the copy engine, as there (CPU memory: by the processor)."
+		"The pull request's latency is a full round trip, a ping-pong sample is half of one; factors are the same. "
+	ucclEngine = "The copy engine moves the data, as in the pull request (CPU memory: the CPU)."
 )
 
 // onCopyEngine holds both arms to one engine, the pull request's: "auto" could choose another for each.
@@ -46,12 +46,12 @@ func directVsHandshake() Claim {
 	}
 	return Claim{
 		ID:     "uccl-876/direct-vs-handshake",
-		Title:  "Sending into a buffer that was published and opened beforehand beats asking for it with every message.",
+		Title:  "Sending into a buffer that was published and opened beforehand is faster than requesting it for every message.",
 		Source: "uccl-project/uccl#876, description: Problem, and What This PR Does",
 		Published: "The three-message round trip (request, handle, ack) and workers that sleep up to 1 ms made UKernel 5–7× " +
 			"slower than UCCL on small messages and 2–3× on large ones.",
-		Differs: ucclLatency + "Test protocol lets both arms spin, so that only the protocol differs; it is expected to " +
-			"show where the copy is short. Test base is the pull request's base (ring, ack, 1 ms sleeps) against its head. " +
+		Differs: ucclLatency + "In test protocol both arms spin, so that only the protocol differs; a difference is expected " +
+			"at sizes with a short copy. Test base compares the pull request's base (ring, ack, 1 ms sleeps) with its head. " +
 			ucclEngine,
 		Tests: []Test{
 			test("protocol",
@@ -66,12 +66,12 @@ func doneSeqVsRingAck() Claim {
 	a := ipcArm("done-seq", "--path", "direct", "--completion", "done-seq", "--wake", "spin")
 	return Claim{
 		ID:     "uccl-876/done-seq-vs-ring-ack",
-		Title:  "A shared word with the number of the last message is a faster completion than a message through the ring.",
+		Title:  "Signalling completion by a sequence number in shared memory is faster than by a ring message.",
 		Source: "uccl-project/uccl#876, description: the done_seq channel and its anchor table",
 		Published: "With done_seq, p50 of a round trip: 1K 40.88 µs, 4K 39.53, 64K 49.12, 1M 81.89, 16M 738.23. " +
-			"No table has the ring under the same conditions.",
-		Differs: ucclLatency + "Test spinning looks at ring and word equally often; in test polled the ring is looked at " +
-			"every 50 µs, as the pull request's control worker does. What a flag costs shows where the copy is short. " +
+			"No table for the ring under the same conditions.",
+		Differs: ucclLatency + "Test spinning polls ring and word equally often; test polled polls the ring every 50 µs, as " +
+			"the pull request's control worker does. The difference shows at sizes with a short copy. " +
 			ucclEngine,
 		Tests: []Test{
 			{
@@ -94,11 +94,11 @@ func exportCache() Claim {
 	}
 	return Claim{
 		ID:     "uccl-876/export-cache",
-		Title:  "Exported handles kept by allocation serve every slice of it: one export instead of one for each pointer.",
+		Title:  "A handle cached per allocation serves every slice of it: one export instead of one for each pointer.",
 		Source: "uccl-project/uccl#876, description: What This PR Does, 1 (export cache)",
-		Published: "In words: several slices of one allocation share one exported handle, without asking the driver again. " +
-			"No figures.",
-		Differs: ucclHardware + "Messages go in turn to eight slices of one allocation. Counters decide; the times are only shown. " +
+		Published: "No figures; the text says that several slices of one allocation share one exported handle, without another call of the " +
+			"driver.",
+		Differs: ucclHardware + "Messages use eight slices of one allocation in turn. The verdict depends on counters only; the times are for information. " +
 			ucclEngine,
 		Tests: []Test{
 			{
@@ -125,7 +125,7 @@ func eagerOpen() Claim {
 		ID:        "uccl-876/eager-open",
 		Title:     "Handles opened before the timed part keep the cost of opening out of the first message.",
 		Source:    "uccl-project/uccl#876, description: What This PR Does, 1 (eager open)",
-		Published: "In words: the first timed send does not pay the open cost. No figures.",
+		Published: "No figures; the text says that the first timed send does not include the cost of opening.",
 		Differs: ucclHardware + "Test lazy has no warm-up and compares the very first message of each arm: one observation. " +
 			"Test per-call maps the handle anew for every message. " + ucclEngine,
 		Tests: []Test{
@@ -149,11 +149,11 @@ func publishDedupe() Claim {
 	arm := func(publish string) Arm { return ipcArm(publish, "--path", "direct", "--publish", publish) }
 	return Claim{
 		ID:     "uccl-876/publish-dedupe",
-		Title:  "A buffer whose address, size and version did not change is not published again.",
+		Title:  "A buffer whose address, size and version have not changed is not published again.",
 		Source: "uccl-project/uccl#876, description: What This PR Does, 1 (deduplicated publication)",
-		Published: "In words: a receive publishes its buffer's metadata only when address, size or binding version changed. " +
-			"No figures.",
-		Differs: ucclHardware + "Counters decide; the times are only shown. " + ucclEngine,
+		Published: "No figures; the text says that a receive publishes its buffer's metadata only if address, size or binding version has " +
+			"changed.",
+		Differs: ucclHardware + "The verdict depends on counters only; the times are for information. " + ucclEngine,
 		Tests: []Test{{
 			A: arm("dedupe"), B: arm("always"), Op: "latency", Sizes: []uint64{64 << 10}, Iters: 200, Warmup: 20,
 			Expect: []Expectation{
@@ -167,10 +167,10 @@ func publishDedupe() Claim {
 func sameProcess() Claim {
 	return Claim{
 		ID:        "uccl-876/same-process",
-		Title:     "Ranks of one process hand the pointer over: nothing is exported and nothing is opened.",
+		Title:     "Ranks of one process pass the pointer: no export and no open.",
 		Source:    "uccl-project/uccl#876, description: What This PR Does",
-		Published: "In words. No figures.",
-		Differs:   ucclHardware + "Counters decide; the times are only shown. " + ucclEngine,
+		Published: "No figures.",
+		Differs:   ucclHardware + "The verdict depends on counters only; the times are for information. " + ucclEngine,
 		Tests: []Test{{
 			A: ipcArm("one process", "--path", "direct", "--same-process"), B: ipcArm("two processes", "--path", "direct"),
 			Op: "latency", Sizes: []uint64{64 << 10}, Iters: 200, Warmup: 20,
@@ -196,11 +196,11 @@ func workerWakeup() Claim {
 	spin, nap, doze := arm("spin", "spin"), arm("sleep 50 µs", "sleep:50us"), arm("sleep 1 ms", "sleep:1ms")
 	return Claim{
 		ID:     "uccl-876/worker-wakeup",
-		Title:  "Waits that spin or give the processor away before they sleep, and sleep 50 µs instead of 1 ms, shorten messages.",
+		Title:  "Messages are faster if waits spin or yield before they sleep, and sleep for 50 µs instead of 1 ms.",
 		Source: "uccl-project/uccl#876, description: Problem, and What This PR Does (workers)",
-		Published: "In words: workers could sleep up to 1 ms at each step; now 256 yields come before sleeping, the control poll " +
-			"is 50 µs, and a single request is waited for by spinning. No figures.",
-		Differs: ucclLatency + "Every wait of a rank is of the kind that the arm names; the pull request mixes them. " + ucclEngine,
+		Published: "No figures; the text says that workers could sleep up to 1 ms at each step, and now yield 256 times before they sleep, " +
+			"poll for control messages every 50 µs, and spin for a single request.",
+		Differs: ucclLatency + "Each arm uses one kind of wait everywhere; the pull request combines them. " + ucclEngine,
 		Tests: []Test{
 			test("sleep-1ms", spin, doze, 50, 5),
 			test("sleep-50us", spin, nap, 200, 20),
@@ -218,11 +218,11 @@ func relayUnchanged() Claim {
 	sizes := []uint64{64 << 10, 1 << 20}
 	return Claim{
 		ID:        "uccl-876/relay-unchanged",
-		Title:     "The relay through CPU memory, which the pull request left alone, takes milliseconds.",
+		Title:     "The relay through CPU memory, which the pull request did not change, takes milliseconds.",
 		Source:    "uccl-project/uccl#876, description: results with the relay forced",
 		Published: "p50 of a round trip: 64K 2379.6 µs, 1M 3609.5 µs (50 iterations after 5).",
-		Differs: ucclLatency + "Test theirs holds twice the ping-pong sample to the published time; the sleeps of 1 ms, not " +
-			"the hardware, make most of it. Test pooled has no counterpart there: pinned buffers, chunks in flight, no sleep.",
+		Differs: ucclLatency + "Test theirs compares twice the ping-pong sample with the published time, most of which is the " +
+			"sleeps of 1 ms. Test pooled has no counterpart in the pull request: pinned buffers, chunks in flight, no sleep.",
 		Tests: []Test{
 			{
 				Name: "theirs", A: fresh, Op: "pingpong", Sizes: sizes, Iters: 50, Warmup: 5,
@@ -243,12 +243,12 @@ func vsNCCL() Claim {
 	large := []uint64{16 << 20, 64 << 20, 256 << 20}
 	return Claim{
 		ID:     "uccl-876/vs-nccl",
-		Title:  "Direct IPC beats NCCL's send and receive up to 4 MiB and equals it from 16 MiB on.",
+		Title:  "Direct IPC is faster than NCCL's send and receive up to 4 MiB and as fast from 16 MiB on.",
 		Source: "uccl-project/uccl#876, description: UKernel, UCCL and NCCL in comparison",
 		Published: "Mean of round trips, UKernel and NCCL in ms: 1K 0.047 0.108, 4K 0.051 0.091, 16K 0.052 0.092, " +
 			"64K 0.047 0.092, 256K 0.057 0.091, 1M 0.098 0.117, 4M 0.246 0.276, 16M 0.737 0.759, 64M 2.755 2.735, 256M 10.812 10.644.",
-		Differs: ucclHardware + "There each library runs by itself, back to back, from PyTorch, and the mean of 20 is " +
-			"reported; here both are interleaved, each round trip is timed alone, and medians are compared. What it calls NCCL is RCCL, on AMD GPUs.",
+		Differs: ucclHardware + "The pull request runs each library by itself, back to back, from PyTorch, and reports the mean " +
+			"of 20; here both are interleaved, each round trip is timed alone, and medians are compared. Its NCCL is RCCL, on AMD GPUs.",
 		Tests: []Test{{
 			A: a, B: Arm{Label: "nccl", Baseline: "nccl"}, Op: "pingpong", Sizes: slices.Concat(small, large),
 			Iters: 100, Warmup: 10,

@@ -28,7 +28,7 @@ func writeBenchfmt(out *bytes.Buffer, d record.Document) {
 			fmt.Fprintf(out, "# invalid: %s: %s\n", benchName(c, names[i]), Clean(*c.Invalid))
 			continue
 		case c.Verified != nil && !*c.Verified:
-			fmt.Fprintf(out, "# invalid: %s: the payload did not arrive as it was sent\n", benchName(c, names[i]))
+			fmt.Fprintf(out, "# invalid: %s: the received payload differs from the payload sent\n", benchName(c, names[i]))
 			continue
 		}
 		if !overWindow(c.Op) { // one message at a time has nothing to share

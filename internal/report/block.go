@@ -160,13 +160,13 @@ func (b block) definition() string {
 		return "one message in flight; GB/s = size ÷ p50, one direction"
 	case "stream":
 		if fan(b.cells[0]) != "" {
-			return "µs of a whole window of each pair of ranks; GB/s/dir = window × size ÷ p50, of one pair; GB/s sum = of all of them"
+			return "µs of a whole window of every pair of ranks; GB/s/dir = window × size ÷ p50, one pair; GB/s sum = all pairs"
 		}
 		return "µs of a whole window; GB/s = window × size ÷ p50, one direction"
 	case "bidir":
 		if ring(b.cells[0]) {
-			return "µs of a whole window from each rank to the next; GB/s/dir = window × size ÷ p50, from one rank; GB/s sum = " +
-				"from all of them"
+			return "µs of a whole window from each rank to the next; GB/s/dir = window × size ÷ p50, sent by one rank; GB/s sum = sent by " +
+				"all ranks"
 		}
 		return "µs of a whole window each way; GB/s/dir = window × size ÷ p50, one direction; GB/s sum = both directions"
 	case "pingpong":
@@ -227,7 +227,7 @@ func (b block) baselineText() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("baselines, interleaved: %s; ratio = its p50 ÷ p50, above 1: %s is faster",
+	return fmt.Sprintf("baselines, interleaved: %s; ratio = baseline p50 ÷ %s p50, above 1: %[2]s is faster",
 		strings.Join(parts, ", "), Clean(b.cells[0].Transport))
 }
 

@@ -16,8 +16,8 @@ func (b block) several() bool {
 }
 
 // connectionTitle says what the columns of the connections are.
-const connectionTitle = "connections: from the least to the most that any has; of its messages, from the post to the completion at the " +
-	"sender; GB/s = payload ÷ time until its last completion in a sample; Jain's index: 1 where all got the same"
+const connectionTitle = "connections: minimum–maximum over connections; p50, p99 and max of a connection's messages, from the post to the " +
+	"completion at the sender; GB/s = payload ÷ time until its last completion in each sample; Jain's index: 1 if all rates are equal"
 
 // connectionColumns are a row for each cell: how its connections fared beside each other.
 func (b block) connectionColumns() []Column {

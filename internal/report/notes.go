@@ -55,7 +55,7 @@ func (n *Notes) Of(c record.Cell) string {
 	}
 	if c.Verified != nil && !*c.Verified {
 		words = append(words, "corrupt")
-		add("corrupt: the payload did not arrive as it was sent")
+		add("corrupt: the received payload differs from the payload sent")
 	}
 	if c.Invalid != nil {
 		words = append(words, "invalid")
@@ -75,7 +75,7 @@ func (n *Notes) Of(c record.Cell) string {
 		case v.NA != "":
 			add(v.Name + " n/a: " + v.NA)
 		case v.Verified != nil && !*v.Verified:
-			add(v.Name + ": the payload did not arrive as it was sent")
+			add(v.Name + ": the received payload differs from the payload sent")
 		case v.Verified == nil && c.Verified != nil:
 			add(v.Name + ": the payload was not checked")
 		}

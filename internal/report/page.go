@@ -148,7 +148,7 @@ func Ending(d record.Document) []Fact {
 
 // OnlyRatios says what the reason why absolute figures mean nothing leaves of them.
 func OnlyRatios(reason string) string {
-	return reason + ": of the figures only ratios within one run mean anything"
+	return reason + ": only ratios within one run are meaningful, not absolute figures"
 }
 
 // Subject is what ran where, as in the title of a table, of a document whose cells have one operation.

@@ -28,7 +28,7 @@ func TestGoldenRDMA(t *testing.T) {
 // A fan's sum is of all of its pairs, and the table says so.
 func TestFanTable(t *testing.T) {
 	text := rendered(t, reporttest.Fanned(), "table", Options{})
-	for _, want := range []string{"fan in of 3 ranks", "GB/s sum = of all of them", "GB/s/dir +GB/s sum", "soft-RoCE"} {
+	for _, want := range []string{"fan in of 3 ranks", "GB/s sum = all pairs", "GB/s/dir +GB/s sum", "soft-RoCE"} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("no %s in:\n%s", want, text)
 		}

@@ -267,7 +267,7 @@ func TestNotesOfACell(t *testing.T) {
 	}{
 		{"nothing to say", record.Cell{N: 1, Verified: good}, "", nil},
 		{"not checked", record.Cell{N: 1}, "[1]", []string{"the payload was not checked"}},
-		{"corrupt", record.Cell{N: 1, Verified: bad}, "corrupt [1]", []string{"corrupt: the payload did not arrive as it was sent"}},
+		{"corrupt", record.Cell{N: 1, Verified: bad}, "corrupt [1]", []string{"corrupt: the received payload differs from the payload sent"}},
 		{"invalid", record.Cell{N: 0, Verified: good, Invalid: &reason}, "invalid [1]", []string{"invalid: throttled"}},
 		{"no samples", record.Cell{Verified: good}, "[1]", []string{"no samples were taken"}},
 		{
@@ -280,7 +280,7 @@ func TestNotesOfACell(t *testing.T) {
 			"baselines",
 			record.Cell{N: 1, Verified: good, Vs: []record.Vs{{Name: "a", NA: "gone"}, {Name: "b", N: 1}, {Name: "c", N: 1, Verified: bad}}},
 			"[1] [2] [3]",
-			[]string{"a n/a: gone", "b: the payload was not checked", "c: the payload did not arrive as it was sent"},
+			[]string{"a n/a: gone", "b: the payload was not checked", "c: the received payload differs from the payload sent"},
 		},
 	}
 	for _, tt := range tests {

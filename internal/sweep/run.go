@@ -343,14 +343,14 @@ func (m *measurement) knobs() map[string]string {
 func (m *measurement) judge(cell *record.Cell) {
 	var reasons []string
 	if len(m.throttle) > 0 {
-		reasons = append(reasons, "clocks were held down ("+strings.Join(m.throttle, "; ")+")")
+		reasons = append(reasons, "clocks were throttled ("+strings.Join(m.throttle, "; ")+")")
 	}
 	if n := cell.Counters["cpu_throttled_periods"]; n > 0 {
 		reasons = append(reasons, fmt.Sprintf("the control group's quota of CPU time was used up in %d periods", n))
 	}
 	direct := m.job.Link.Counted && !m.job.Paths[0][0].ThroughHost
 	if direct && m.linkKnown && m.payload >= 1<<20 && m.linkTx < m.payload/10*9 {
-		reasons = append(reasons, fmt.Sprintf("%s carried %d of %d payload bytes: the rest went another way",
+		reasons = append(reasons, fmt.Sprintf("%s carried %d of %d payload bytes: the rest took another path",
 			m.job.Link.Type, m.linkTx, m.payload))
 	}
 	if len(reasons) > 0 {

@@ -44,7 +44,7 @@ func checkKeys(data []byte) error {
 			end := stringEnd(data, i)
 			if isKey := bytes.HasPrefix(bytes.TrimLeft(data[end:], " \t\r\n"), []byte(":")); isKey {
 				if !scopes[depth-1].add(unquote(data[i:end])) {
-					return fmt.Errorf("%s: the key %q is there twice", place(data, int64(i+1)), unquote(data[i:end]))
+					return fmt.Errorf("%s: duplicate key %q", place(data, int64(i+1)), unquote(data[i:end]))
 				}
 			}
 			i = end - 1

@@ -84,7 +84,7 @@ func (d *Document) upgrade() {
 func OnlyRatios(cells []Cell) string {
 	for _, c := range cells {
 		if c.Knobs["soft"] == "true" {
-			return "the CPU plays the NIC (soft-RoCE)"
+			return "the CPU emulates the NIC (soft-RoCE)"
 		}
 	}
 	return ""

@@ -79,11 +79,11 @@ func TestReadRefuses(t *testing.T) {
 		{"no ranks", cell(`"n": 1, "ranks": 0`), `cells[0] ("ipc" "latency", size 0): ranks: 0, want at least 1`},
 		{"no window", cell(`"n": 1, "window": 0`), `cells[0] ("ipc" "latency", size 0): window: 0, want at least 1`},
 		{"negative skew", cell(`"skew_us": -1`), `cells[0] ("ipc" "latency", size 0): skew_us: -1 is negative`},
-		{"a key twice", "{\"schema\": \"p2pbench/1\",\n\"exit\": 0, \"exit\": 4}", `line 2 (byte 37): the key "exit" is there twice`},
-		{"a key twice, written otherwise", `{"schema": "p2pbench/1", "exit": 0, "e\u0078it": 4}`, `line 1 (byte 37): the key "exit" is there twice`},
-		{"a key twice but for its case", cell(`"n": 0, "N": 5`), `line 1 (byte 82): the key "N" is there twice`},
-		{"a key twice but for the case of a letter that has two", cell(`"skew_us": 0, "\u017fkew_us": 5`), `line 1 (byte 88): the key "ſkew_us" is there twice`},
-		{"a counter twice", cell(`"counters": {"opens": 1, "opens": 2}`), `line 1 (byte 99): the key "opens" is there twice`},
+		{"a key twice", "{\"schema\": \"p2pbench/1\",\n\"exit\": 0, \"exit\": 4}", `line 2 (byte 37): duplicate key "exit"`},
+		{"a key twice, written otherwise", `{"schema": "p2pbench/1", "exit": 0, "e\u0078it": 4}`, `line 1 (byte 37): duplicate key "exit"`},
+		{"a key twice but for its case", cell(`"n": 0, "N": 5`), `line 1 (byte 82): duplicate key "N"`},
+		{"a key twice but for the case of a letter that has two", cell(`"skew_us": 0, "\u017fkew_us": 5`), `line 1 (byte 88): duplicate key "ſkew_us"`},
+		{"a counter twice", cell(`"counters": {"opens": 1, "opens": 2}`), `line 1 (byte 99): duplicate key "opens"`},
 		{"a terminal's escapes", `{"schema": "p2pbench/1", "cells": [{"op": "\u001b[2J", "transport": "\u202e", "n": -1}]}`, `cells[0] ("\u202e" "\x1b[2J", size 0): n: -1 is not between 0 and 1099511627776`},
 		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): n is 2 and samples_ns has 1`},
 	}
@@ -173,7 +173,7 @@ func FuzzRead(f *testing.F) {
 
 // A document of before Transports said by a knob that nothing but ratios means anything.
 func TestReadsCaveatOfEarlierVersions(t *testing.T) {
-	for soft, want := range map[string]string{"true": "the CPU plays the NIC (soft-RoCE)", "false": ""} {
+	for soft, want := range map[string]string{"true": "the CPU emulates the NIC (soft-RoCE)", "false": ""} {
 		d, err := Read(strings.NewReader(cell(`"n": 0, "knobs": {"soft": "` + soft + `"}`)))
 		if err != nil {
 			t.Fatal(err)

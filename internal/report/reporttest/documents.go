@@ -83,7 +83,7 @@ func GPUs() record.Document {
 	few := cell("latency", 1_000_001, 1, 30, 10.7, 9.9)
 	few.Iters, few.Warnings = 1000, []string{"the median is not known to ±1 % after 5s or 30 samples"}
 	held := cell("latency", 256<<20, 1, 200, 712, 686)
-	held.Invalid = Ptr("clocks were held down (rank 1: sw power cap)")
+	held.Invalid = Ptr("clocks were throttled (rank 1: sw power cap)")
 	unchecked := cell("stream", 256<<20, 4, 120, 2790, 2755)
 	unchecked.Verified, unchecked.Vs[0].Verified = nil, nil
 	delete(unchecked.Counters, "checked_bytes")

@@ -64,7 +64,7 @@ func Fanned() record.Document {
 	d.Env.Ranks[2].Rank = 2
 	d.Cells, d.Command = nil, []string{"p2pbench", "rdma", "--fan", "in"}
 	soft := rdma()
-	soft.Over, soft.OnlyRatios = []string{"NIC rxe0,rxe1", "soft-RoCE"}, "the CPU plays the NIC (soft-RoCE)"
+	soft.Over, soft.OnlyRatios = []string{"NIC rxe0,rxe1", "soft-RoCE"}, "the CPU emulates the NIC (soft-RoCE)"
 	d.Transports = map[string]record.Transport{"rdma": soft}
 	c := Pooled().Cells[6]
 	c.Device, c.Ranks, c.Knobs = "host", 3, RDMAKnobs()

@@ -16,19 +16,19 @@ import (
 
 // Options are the path's settings, as package knob reads them; Check and Fill of that package hold what the tags say.
 type Options struct {
-	Path        string         `json:"path,omitempty" knob:"path" values:"auto direct handshake relay get" group:"path" help:"see below; auto: direct where the devices reach each other's memory, else relay"`
-	Engine      string         `json:"engine,omitempty" knob:"engine" default:"auto" arg:"name" group:"path" help:"how bytes move: cuda ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host cpu, cpu-memcpy, cpu-nt; auto: the fastest by size"`
-	Handle      gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" of:"path!=relay same-process!=true" arg:"kind" group:"path" help:"memory handle: cuda legacy, vmm-fd or fabric; host memfd"`
-	Completion  string         `json:"completion,omitempty" knob:"completion" values:"done-seq ring-ack" group:"path" help:"how ranks learn of a completion: a sequence number in shared memory, or a ring message"`
-	Wake        Wake           `json:"wake,omitempty" knob:"wake" default:"spin" arg:"how" group:"path" help:"how a rank waits for another: spin, yield, adaptive, sleep:50us, sleep:1ms, ..."`
-	Streams     int            `json:"streams,omitempty" knob:"streams" range:"1..8" of:"engine=auto,ce" arg:"N" group:"path" help:"split each copy over up to N streams of the copy engine, 1 MiB or more each (default 1)"`
-	Buffers     Buffers        `json:"buffers,omitempty" knob:"buffers" default:"same" of:"path!=relay same-process!=true" arg:"pattern" group:"path" help:"buffers that messages use in turn: same, rotate:K, slices:M, realloc-same, realloc-overlap"`
-	ExportCache string         `json:"export_cache,omitempty" knob:"export-cache" values:"allocation pointer off" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: exported handles are kept by allocation, by pointer, or not at all"`
-	Open        string         `json:"open,omitempty" knob:"open" values:"eager lazy per-call" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: when handles are mapped; eager is direct's only, and handshake's default is lazy"`
-	Publish     string         `json:"publish,omitempty" knob:"publish" values:"dedupe always" of:"path=direct same-process!=true" group:"path" help:"direct: a buffer is published when it changed, or for every iteration"`
-	SameProcess bool           `json:"same_process,omitempty" knob:"same-process" of:"path=direct" group:"path" help:"direct: both ranks are threads of one process and share the pointer"`
-	Cache       string         `json:"cache,omitempty" knob:"cache" values:"sender off dual" of:"path=get" group:"path" help:"get: handle cache of the sender, none, or one at each end"`
-	CacheSize   *int           `json:"cache_size,omitempty" knob:"cache-size" default:"16" range:"0..1024" of:"path=get cache!=off" arg:"handles" group:"path" help:"get: handles that the cache keeps; 0 is off"`
+	Path        string         `json:"path,omitempty" knob:"path" values:"auto direct handshake relay get" group:"path" help:"see below; auto: direct if the devices can access each other's memory, else relay"`
+	Engine      string         `json:"engine,omitempty" knob:"engine" default:"auto" arg:"name" group:"path" help:"copy method; cuda: ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host: cpu, cpu-memcpy, cpu-nt; auto: the fastest at each size"`
+	Handle      gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" of:"path!=relay same-process!=true" arg:"kind" group:"path" help:"memory handle; cuda: legacy, vmm-fd or fabric; host: memfd"`
+	Completion  string         `json:"completion,omitempty" knob:"completion" values:"done-seq ring-ack" group:"path" help:"how a rank signals a completion: by a sequence number in shared memory, or by a ring message"`
+	Wake        Wake           `json:"wake,omitempty" knob:"wake" default:"spin" arg:"how" group:"path" help:"how a rank waits for the other one: spin, yield, adaptive, or sleep:DURATION such as sleep:50us"`
+	Streams     int            `json:"streams,omitempty" knob:"streams" range:"1..8" of:"engine=auto,ce" arg:"N" group:"path" help:"split each copy over up to N streams of the copy engine, at least 1 MiB each (default 1)"`
+	Buffers     Buffers        `json:"buffers,omitempty" knob:"buffers" default:"same" of:"path!=relay same-process!=true" arg:"pattern" group:"path" help:"buffers that messages use in turn: same, rotate:K, slices:M, realloc-same or realloc-overlap"`
+	ExportCache string         `json:"export_cache,omitempty" knob:"export-cache" values:"allocation pointer off" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: cache exported handles per allocation, per pointer, or not at all"`
+	Open        string         `json:"open,omitempty" knob:"open" values:"eager lazy per-call" of:"path=direct,handshake same-process!=true" group:"path" help:"direct, handshake: when handles are mapped: before the timed part (direct only), at first use, or for every window (handshake's default: lazy)"`
+	Publish     string         `json:"publish,omitempty" knob:"publish" values:"dedupe always" of:"path=direct same-process!=true" group:"path" help:"direct: publish a buffer only if it has changed, or before every iteration"`
+	SameProcess bool           `json:"same_process,omitempty" knob:"same-process" of:"path=direct" group:"path" help:"direct: run both ranks as threads of one process, which use the pointer without a handle"`
+	Cache       string         `json:"cache,omitempty" knob:"cache" values:"sender off dual" of:"path=get" group:"path" help:"get: handle cache at the sender, none, or one at each rank"`
+	CacheSize   *int           `json:"cache_size,omitempty" knob:"cache-size" default:"16" range:"0..1024" of:"path=get cache!=off" arg:"handles" group:"path" help:"get: capacity of the cache; 0: off"`
 	Relay       Relay          `json:"relay,omitzero"`
 	// Fault makes a rank misbehave on purpose: one of Faults. For tests.
 	Fault string `json:"fault,omitempty"`
@@ -38,8 +38,8 @@ type Options struct {
 
 // Relay are the settings of the path through CPU memory.
 type Relay struct {
-	Mode  string    `json:"mode,omitempty" knob:"relay" values:"pooled fresh" of:"path=relay" group:"path" help:"relay: pooled (pinned, pipelined) or fresh (a new pageable segment for each message)"`
-	Chunk knob.Size `json:"chunk,omitempty" knob:"relay-chunk" default:"2M" range:"4K.." of:"path=relay relay=pooled" group:"path" help:"relay pooled: most bytes that move at a time, a multiple of 4K"`
+	Mode  string    `json:"mode,omitempty" knob:"relay" values:"pooled fresh" of:"path=relay" group:"path" help:"relay: buffers in CPU memory: a pinned pool with pipelined chunks, or a new pageable segment per message"`
+	Chunk knob.Size `json:"chunk,omitempty" knob:"relay-chunk" default:"2M" range:"4K.." of:"path=relay relay=pooled" group:"path" help:"relay pooled: maximum size of a chunk, a multiple of 4K"`
 	Depth int       `json:"depth,omitempty" knob:"relay-depth" default:"4" range:"1..16" of:"path=relay relay=pooled" arg:"chunks" group:"path" help:"relay pooled: chunks in flight"`
 }
 
@@ -192,11 +192,11 @@ func (o *Options) check() error {
 	case o.Path == "handshake" && o.Open == "eager":
 		return errors.New("--open eager: the handshake learns of a buffer when a message asks for it: use lazy or per-call")
 	case o.Path == "relay" && slices.Contains([]string{"sm", "bulk", "proxy"}, engine):
-		return fmt.Errorf("--path relay copies between a GPU and CPU memory, which is not %s's work: use --engine ce", o.Engine)
+		return fmt.Errorf("--path relay copies between a GPU and CPU memory, which --engine %s cannot: use --engine ce", o.Engine)
 	case o.Streams != 0 && strings.HasPrefix(o.Engine, "ce:"):
-		return fmt.Errorf("--streams %d: --engine %s says how many: leave one of them out", o.Streams, o.Engine)
+		return fmt.Errorf("--streams %d: --engine %s sets the number of streams: leave one of them out", o.Streams, o.Engine)
 	case o.Cache == "dual" && o.CacheSize != nil && *o.CacheSize == 0:
-		return errors.New("--cache-size 0: a cache at each end that keeps nothing is none: use --cache off")
+		return errors.New("--cache-size 0: --cache dual needs at least one entry: use --cache off")
 	case o.Relay.Chunk%4096 != 0:
 		return fmt.Errorf("--relay-chunk %s: want a multiple of 4K", o.Relay.Chunk)
 	}

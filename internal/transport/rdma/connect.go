@@ -280,7 +280,7 @@ func (ep *endpoint) describe(nics []string) {
 	p.Notes = []transport.Note{{Label: "vendor", Text: vendorOnly}}
 	if ep.nic.soft() {
 		p.Over = append(p.Over, "soft-RoCE")
-		p.OnlyRatios = "the CPU plays the NIC (soft-RoCE)"
+		p.OnlyRatios = "the CPU emulates the NIC (soft-RoCE)"
 	}
 	for _, c := range ep.pool.Sizes().Clamped {
 		p.Warnings = append(p.Warnings, c.String())

@@ -28,7 +28,7 @@ func (n nic) String() string {
 	return n.device.Name
 }
 
-// soft reports whether the CPU plays the NIC (soft-RoCE).
+// soft reports whether the CPU emulates the NIC (soft-RoCE).
 func (n nic) soft() bool { return n.device.PCI == "" }
 
 // usable refuses devices whose queue pairs cannot be connected here.

@@ -11,23 +11,23 @@ import (
 
 // Options are how messages go, as package knob reads them.
 type Options struct {
-	Groups int `json:"groups,omitempty" knob:"groups" default:"0" range:"0..4095" arg:"N" group:"path" help:"groups of connections that share queue pairs, for each peer and direction; 0: every connection has its own"`
+	Groups int `json:"groups,omitempty" knob:"groups" default:"0" range:"0..4095" arg:"N" group:"path" help:"groups of connections that share queue pairs, per peer and direction; 0: every connection has its own queue pairs"`
 	Depth  int `json:"depth,omitempty" knob:"depth" default:"1" range:"1..64" arg:"N" group:"path" help:"queue-depth multiplier: queues are N times as deep as one connection needs"`
-	QPs    int `json:"qps,omitempty" knob:"qps" default:"1" range:"1..256" arg:"N" group:"path" help:"queue pairs of a connection, or of a group"`
-	Conns  int `json:"conns,omitempty" knob:"conns" default:"16" range:"1..4095" arg:"N" group:"path" help:"connections to a peer in each direction that is used"`
-	Fan    Fan `json:"fan,omitempty" knob:"fan" values:"pair out in" group:"path" help:"pair: rank 0 sends to rank 1; out: to all others; in: all others to rank 0 (--ranks, default 3)"`
+	QPs    int `json:"qps,omitempty" knob:"qps" default:"1" range:"1..256" arg:"N" group:"path" help:"queue pairs per connection, or per group with --groups"`
+	Conns  int `json:"conns,omitempty" knob:"conns" default:"16" range:"1..4095" arg:"N" group:"path" help:"connections per peer and direction"`
+	Fan    Fan `json:"fan,omitempty" knob:"fan" values:"pair out in" group:"path" help:"pair: rank 0 sends to rank 1; out: rank 0 sends to all other ranks; in: all other ranks send to rank 0 (default of --ranks: 3)"`
 
-	NICs []string `json:"nics,omitempty" knob:"nics" arg:"names" group:"path" help:"RDMA devices of the ranks, in turns: mlx5_0,mlx5_1, or mlx5_0:1 with a port (default: the nearest to each)"`
-	GID  *int     `json:"gid,omitempty" knob:"gid-index" range:"0.." arg:"index" group:"path" help:"index of the port's address, as p2pbench doctor lists them (default: the one that most likely reaches others)"`
-	MR   MR       `json:"mr,omitempty" knob:"mr" values:"auto reg dmabuf" group:"path" help:"memory registration: by address, or a GPU's by dma-buf descriptor; auto: what the memory takes"`
+	NICs []string `json:"nics,omitempty" knob:"nics" arg:"names" group:"path" help:"RDMA devices, assigned to ranks in turn: mlx5_0,mlx5_1, or mlx5_0:1 to name a port (default: the nearest to each rank's device)"`
+	GID  *int     `json:"gid,omitempty" knob:"gid-index" range:"0.." arg:"index" group:"path" help:"GID index; p2pbench doctor lists them (default: RoCE v2 over IPv4 if there is one)"`
+	MR   MR       `json:"mr,omitempty" knob:"mr" values:"auto reg dmabuf" group:"path" help:"memory registration: by address, or GPU memory by dma-buf descriptor; auto: dma-buf for GPU memory if available, else by address"`
 
-	CTS         CTS        `json:"cts,omitempty" knob:"cts" values:"fifo pre-granted" free:"true" group:"path" help:"flow control by clear-to-send credits: one inline write per message (fifo), or all of a sample's before it starts (default fifo; pre-granted with --completion memory)"`
-	Route       Route      `json:"route,omitempty" knob:"route" values:"imm fifo" of:"completion!=memory" free:"true" group:"path" help:"how the receiver finds a message's connection: by immediate data, or by the order of receives, with which nothing can be shared (default imm)"`
-	Completion  Completion `json:"completion,omitempty" knob:"completion" values:"write-imm write+imm memory" group:"path" help:"completion detection at the receiver: write with immediate data, a separate empty write with immediate data, or polling the message's last byte (CPU memory)"`
-	Window      int        `json:"window,omitempty" knob:"window" default:"8" range:"1..256" of:"op=stream,bidir" arg:"N" group:"how" help:"messages of a connection in flight in stream and bidir"`
+	CTS         CTS        `json:"cts,omitempty" knob:"cts" values:"fifo pre-granted" free:"true" group:"path" help:"clear-to-send credits: one inline write per message, or all credits of a sample before it starts (default fifo; with --completion memory: pre-granted)"`
+	Route       Route      `json:"route,omitempty" knob:"route" values:"imm fifo" of:"completion!=memory" free:"true" group:"path" help:"how the receiver identifies a message's connection: by immediate data, or by the order of receives, which excludes sharing (default imm)"`
+	Completion  Completion `json:"completion,omitempty" knob:"completion" values:"write-imm write+imm memory" group:"path" help:"completion detection at the receiver: write with immediate data, a separate empty write with immediate data, or polling the message's last byte (CPU memory only)"`
+	Window      int        `json:"window,omitempty" knob:"window" default:"8" range:"1..256" of:"op=stream,bidir" arg:"N" group:"how" help:"messages in flight per connection in stream and bidir"`
 	SignalEvery int        `json:"signal_every,omitempty" knob:"signal-every" default:"1" range:"1..256" arg:"N" group:"path" help:"request a completion for every Nth send of a queue pair"`
-	Burst       int        `json:"burst,omitempty" knob:"burst" default:"1" range:"1..256" of:"op=latency,pingpong" arg:"N" group:"path" help:"latency, pingpong: back-to-back messages or round trips per barrier, fewer where they are large"`
-	Inline      *int       `json:"inline,omitempty" knob:"inline" range:"0.." arg:"bytes" group:"path" help:"largest message that travels in its work request; 0: none (default 64, or what the device has)"`
+	Burst       int        `json:"burst,omitempty" knob:"burst" default:"1" range:"1..256" of:"op=latency,pingpong" arg:"N" group:"path" help:"latency, pingpong: back-to-back messages or round trips per barrier, fewer for large messages"`
+	Inline      *int       `json:"inline,omitempty" knob:"inline" range:"0.." arg:"bytes" group:"path" help:"largest message that is sent inline, in its work request; 0: none (default 64, or the device's maximum if that is less)"`
 	Close       Order      `json:"close,omitempty" knob:"close-order" values:"lifo fifo random" group:"path" help:"order in which connections are closed"`
 
 	// Back makes connections from rank 1 to rank 0 too, which bidir and pingpong need.

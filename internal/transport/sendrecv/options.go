@@ -10,20 +10,20 @@ import (
 
 // Options are the path's settings, as package knob reads them.
 type Options struct {
-	Variant       string         `json:"variant,omitempty" knob:"variant" values:"auto ws stable put ll ll128 ce" group:"path" help:"see below; auto: the fastest of put, ll, ll128 and ce by size"`
-	CTAs          int            `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..256" of:"variant!=ce" arg:"N" group:"path" help:"thread blocks that send, and as many that receive (stable: others); also asked of --vs nccl; auto: the fastest by size"`
-	SenderWarps   int            `json:"sender_warps,omitempty" knob:"sender-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"warps of a block that send: ws, stable, ll, ll128 1, 2, 4, 8; put up to 16 (default: by size)"`
-	ReceiverWarps int            `json:"receiver_warps,omitempty" knob:"receiver-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"warps of a block that receive: as many (put: 1)"`
-	Stride        knob.Size      `json:"stride,omitempty" knob:"stride" unset:"auto" range:"1.." of:"variant=ws,stable" arg:"size" group:"path" help:"ws, stable: bytes of a step, such as 256K; auto: grows with the message"`
-	Stages        int            `json:"stages,omitempty" knob:"stages" default:"2" range:"1..32768" of:"variant=ws,stable" arg:"N" group:"path" help:"ws, stable: steps in flight in a block at most"`
-	LLMax         *knob.Size     `json:"ll_max,omitempty" knob:"ll-max" default:"64K" of:"variant=ws" arg:"size" group:"path" help:"ws: largest message that is sent as ll does, with flags in the data; 0: none (the pull request's protocol)"`
-	Ring          bool           `json:"ring,omitempty" knob:"ring" group:"path" help:"each rank sends to the next one and receives from the one before: with --ranks, bidir only"`
-	Copy          string         `json:"copy,omitempty" knob:"copy" values:"ldst bulk" free:"true" of:"variant!=auto,ce" group:"path" help:"ws, put: how a kernel copies: loads and stores, or bulk copies (from sm_90 on) (default: the faster by size)"`
-	Launch        string         `json:"launch,omitempty" knob:"launch" values:"stream graph persistent" group:"path" help:"one kernel after the other, each window recorded as a graph, or one resident kernel that serves all"`
+	Variant       string         `json:"variant,omitempty" knob:"variant" values:"auto ws stable put ll ll128 ce" group:"path" help:"see below; auto: the fastest of put, ll, ll128 and ce at each size"`
+	CTAs          int            `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..256" of:"variant!=ce" arg:"N" group:"path" help:"thread blocks that send; as many receive (stable: N further blocks); --vs nccl requests the same number; auto: the fastest at each size"`
+	SenderWarps   int            `json:"sender_warps,omitempty" knob:"sender-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"sending warps per block: 1, 2, 4 or 8; put: up to 16 (default: by size)"`
+	ReceiverWarps int            `json:"receiver_warps,omitempty" knob:"receiver-warps" range:"1..16" of:"variant!=auto,ce copy!=bulk" arg:"N" group:"path" help:"receiving warps per block: as many as send (put: 1)"`
+	Stride        knob.Size      `json:"stride,omitempty" knob:"stride" unset:"auto" range:"1.." of:"variant=ws,stable" arg:"size" group:"path" help:"ws, stable: bytes per step, such as 256K; auto: grows with the message"`
+	Stages        int            `json:"stages,omitempty" knob:"stages" default:"2" range:"1..32768" of:"variant=ws,stable" arg:"N" group:"path" help:"ws, stable: maximum number of steps in flight per block"`
+	LLMax         *knob.Size     `json:"ll_max,omitempty" knob:"ll-max" default:"64K" of:"variant=ws" arg:"size" group:"path" help:"ws: largest message that is sent in lines, as ll does; 0: none (the pull request's protocol)"`
+	Ring          bool           `json:"ring,omitempty" knob:"ring" group:"path" help:"each rank sends to the next rank and receives from the previous one; see --ranks; bidir only"`
+	Copy          string         `json:"copy,omitempty" knob:"copy" values:"ldst bulk" free:"true" of:"variant!=auto,ce" group:"path" help:"copy method of the kernel: loads and stores, or (ws, put; sm_90 and later) bulk copies (default: the faster at each size)"`
+	Launch        string         `json:"launch,omitempty" knob:"launch" values:"stream graph persistent" group:"path" help:"how kernels are started: one per message, a CUDA graph per window, or one resident kernel per batch"`
 	Burst         int            `json:"burst,omitempty" knob:"burst" default:"64" range:"1..512" of:"launch=persistent op=pingpong" arg:"N" group:"path" help:"persistent pingpong: back-to-back round trips per barrier"`
-	Overlap       string         `json:"overlap,omitempty" knob:"overlap" values:"on off" of:"variant!=ce launch!=persistent" group:"path" help:"let the launch of a kernel overlap the end of the one before"`
-	Timing        string         `json:"timing,omitempty" knob:"timing" values:"device host" group:"path" help:"timing source: the device's clock, from the moment at which all ranks start, or the host's; baselines are timed alike"`
-	Handle        gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" arg:"kind" group:"path" help:"memory handle: cuda legacy, vmm-fd or fabric; host memfd"`
+	Overlap       string         `json:"overlap,omitempty" knob:"overlap" values:"on off" of:"variant!=ce launch!=persistent" group:"path" help:"programmatic dependent launch: overlap the launch of a kernel with the end of the previous one"`
+	Timing        string         `json:"timing,omitempty" knob:"timing" values:"device host" group:"path" help:"timing source: the device's clock or the host's; baselines use the same"`
+	Handle        gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" arg:"kind" group:"path" help:"memory handle; cuda: legacy, vmm-fd or fabric; host: memfd"`
 }
 
 // settle fills in the defaults and refuses what cannot be.
@@ -65,7 +65,7 @@ func (o *Options) ctasByName() int {
 
 func (o *Options) checkCTAs() error {
 	if o.CTAs > o.ctasByName() {
-		return fmt.Errorf("--ctas %d: %s takes 1 to %d, or auto for the best by trial", o.CTAs, o.Variant, o.ctasByName())
+		return fmt.Errorf("--ctas %d: %s takes 1 to %d, or auto for the fastest", o.CTAs, o.Variant, o.ctasByName())
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (o *Options) checkSteps() error {
 	case o.Stride%grain != 0:
 		return fmt.Errorf("--stride %s: want a multiple of %d, or auto for one that grows with the message", o.Stride, grain)
 	case stride > staging/uint64(o.Stages)/ctas:
-		return fmt.Errorf("%d CTAs × --stride %s × --stages %d: the staging area is of %s, make one of them smaller",
+		return fmt.Errorf("%d CTAs × --stride %s × --stages %d: the staging area has %s: reduce one of them",
 			ctas, knob.Size(stride), o.Stages, knob.Size(staging))
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestOptions(t *testing.T) {
 		{o: sendrecv.Options{Variant: "ws", Stride: 512}},
 		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20, Stages: 1}},
 		{o: sendrecv.Options{Variant: "ws", Stride: 768}, says: []string{"--stride 768", "multiple of 512"}},
-		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20}, says: []string{"1 CTAs × --stride 16M × --stages 2", "of 16M"}},
+		{o: sendrecv.Options{Variant: "ws", Stride: 16 << 20}, says: []string{"1 CTAs × --stride 16M × --stages 2", "has 16M"}},
 		{o: sendrecv.Options{Variant: "ws", Stride: 256 << 10, CTAs: 33}, says: []string{"33 CTAs × --stride 256K × --stages 2"}},
 		{o: sendrecv.Options{Variant: "stable", Stages: 64, CTAs: 128}},
 		{o: sendrecv.Options{Variant: "stable", Stages: 512, CTAs: 128}, says: []string{"128 CTAs", "--stages 512"}},
