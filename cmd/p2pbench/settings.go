@@ -21,18 +21,18 @@ func (d *deviceSettings) gpuList() string { return knob.Settings(d)["gpus"] }
 
 // whatSettings say what is measured.
 type whatSettings struct {
-	deviceSettings
-	Ranks      int      `knob:"ranks" default:"2" arg:"N" group:"what" help:"number of ranks; each is a process"`
-	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"measure the default range of sizes"`
 	Sizes      []size   `knob:"sizes" arg:"list" group:"what" help:"message sizes, such as 8,4K,1M (K, M, G: binary; KB, MB, GB: decimal)"`
+	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"measure the default range of sizes"`
 	MinBytes   *size    `knob:"minbytes,b" arg:"size" group:"what" help:"smallest message size"`
 	MaxBytes   *size    `knob:"maxbytes,e" arg:"size" group:"what" help:"largest message size"`
 	StepFactor uint64   `knob:"stepfactor,f" range:"1.." arg:"N" group:"what" help:"each size is N × the size before"`
 	StepBytes  *size    `knob:"stepbytes,i" range:"1.." arg:"size" group:"what" help:"each size is the size before plus this many bytes"`
-	Ops        []string `knob:"op" values:"latency stream bidir pingpong" free:"true" arg:"list" group:"what" help:"operations: latency, stream, bidir, pingpong; see below"`
+	Ops        []string `knob:"op" values:"latency stream bidir pingpong" free:"true" arg:"list" group:"what" help:"operations: latency, stream (windows), bidir (windows in both directions), pingpong (half a round trip)"`
 	Bidir      bool     `knob:"bidir" group:"what" help:"add bidir to the operations"`
 	Vs         []string `knob:"vs" arg:"list" group:"what" help:"baselines, measured in the same run and interleaved: "`
-	Preset     string   `knob:"preset" arg:"name" group:"what"`
+	deviceSettings
+	Ranks  int    `knob:"ranks" default:"2" arg:"N" group:"what" help:"number of ranks; each is a process"`
+	Preset string `knob:"preset" arg:"name" group:"what"`
 }
 
 // howSettings say how a cell is measured.
