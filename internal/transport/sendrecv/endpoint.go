@@ -288,6 +288,7 @@ func (ep *endpoint) agree() error {
 		return err
 	}
 	l.ctas = maxCTAs - int(values[0])
+	*l = ep.o.usable(*l)
 	l.wsBulk, l.putBulk, l.recordedWords, l.ll128 = values[1] == 0, values[2] == 0, values[3] == 0, values[4] == 0
 	return ep.o.fits(*l)
 }
@@ -296,8 +297,12 @@ func (ep *endpoint) agree() error {
 func (o Options) fits(l limits) error {
 	blocks := plan{variant: o.Variant, ctas: max(o.CTAs, 1)}.blocks()
 	if blocks > l.ctas {
-		return fmt.Errorf("--ctas %d: %s would have %d thread blocks, and the device is sure to run only %d at once: %w",
-			o.CTAs, o.Variant, blocks, l.ctas, gpu.ErrUnsupported)
+		beside := ""
+		if o.Launch == "persistent" && !l.cpu {
+			beside = " beside the kernels that write and check payloads"
+		}
+		return fmt.Errorf("--ctas %d: %s would have %d thread blocks, and the device is sure to run only %d at once%s: %w",
+			o.CTAs, o.Variant, blocks, l.ctas, beside, gpu.ErrUnsupported)
 	}
 	return nil
 }

@@ -178,6 +178,18 @@ type limits struct {
 	recordedWords bool // a graph may hold words that are written and waited for
 }
 
+// reservedCTAs is the number of multiprocessors that a persistent kernel leaves free. The kernels that write and check
+// payloads run while it is resident, and the registers of one of its blocks may leave no room for one of theirs.
+const reservedCTAs = 4
+
+// usable is what the device can do in this way of starting kernels.
+func (o Options) usable(l limits) limits {
+	if o.Launch == "persistent" && !l.cpu {
+		l.ctas = max(l.ctas-reservedCTAs, 1)
+	}
+	return l
+}
+
 // candidates are the plans between which a trial decides: none where a window would be more than a queue can hold at the
 // gate. The first is kept where another is not clearly faster, so those that occupy less of the device come first. Copies
 // in bulk need messages that are aligned; others go by loads and stores, whatever was asked for.

@@ -111,6 +111,30 @@ func names(plans []plan) string {
 	return strings.Join(out, ", ")
 }
 
+// A persistent kernel leaves multiprocessors to the kernels that write and check payloads while it is resident.
+func TestPersistentKernelsLeaveRoom(t *testing.T) {
+	h100 := limits{ctas: 132, warp: 32}
+	o := Options{Launch: "persistent"}
+	for _, p := range o.candidates(shape{op: transport.OpBidir, size: 64 << 20, window: 8}, o.usable(h100)) {
+		if p.blocks() > h100.ctas-reservedCTAs {
+			t.Errorf("%s: %d thread blocks of %d", p, p.blocks(), h100.ctas)
+		}
+	}
+	o = Options{Launch: "persistent", Variant: "put", CTAs: 129}
+	err := o.fits(o.usable(h100))
+	if err == nil || !strings.Contains(err.Error(), "--ctas 129: put would have 129 thread blocks, and the device is sure to run only 128 at once beside the kernels") {
+		t.Errorf("got %v", err)
+	}
+	o.Launch = "stream"
+	if err := o.fits(o.usable(h100)); err != nil {
+		t.Error(err)
+	}
+	cpu := limits{ctas: 64, warp: 1, cpu: true}
+	if o.Launch = "persistent"; o.usable(cpu).ctas != cpu.ctas {
+		t.Error("CPU memory needs no room for such kernels")
+	}
+}
+
 func TestCandidates(t *testing.T) {
 	h100 := limits{ctas: 132, warp: 32, wsBulk: true, putBulk: true, recordedWords: true}
 	nvlink := h100

@@ -124,6 +124,7 @@ func (t *sendrecv) Accepts(devices []gpu.Info, b transport.Batch) error {
 	if t.o.Copy == "bulk" && l.cpu {
 		return unsupported("--copy bulk: CPU memory has no bulk copies: use ldst")
 	}
+	l = t.o.usable(l)
 	if err := t.o.fits(l); err != nil {
 		return fmt.Errorf("sendrecv: %w", err)
 	}
