@@ -1,8 +1,8 @@
-// Package gpu says what a device is and how one is found: a GPU, or CPU memory playing one.
+// Package gpu defines what a device is, a GPU or CPU memory used as a device, and how devices are found.
 //
-// The package holds interfaces and plain data only. Implementations stand below it (host, cuda); the command names
-// the concrete ones. What not every device has (memory handles of some kind, health counters) is a small interface
-// of its own, found by type assertion; a device that lacks it answers with an error that wraps [ErrUnsupported].
+// The package holds interfaces and plain data only. Packages below it (host, cuda) implement them; the command names
+// the concrete ones. A feature that only some devices have, such as health counters, is a small interface of its own,
+// found by type assertion. A method that a device cannot support returns an error that wraps [ErrUnsupported].
 package gpu
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// ErrUnsupported is wrapped by every error that says "this machine, driver or device cannot do that", as opposed to
+// ErrUnsupported is wrapped by every error that means "this machine, driver or device cannot do that", as opposed to
 // "that failed".
 var ErrUnsupported = errors.New("unsupported")
 
-// Info identifies a device. Kind and UUID together name it in any process of the machine; Index does not, since
-// processes may see different subsets in different order.
+// Info identifies a device. Kind and UUID together identify it in every process of the machine. Index does not:
+// processes may see different subsets of the devices, in different orders.
 type Info struct {
 	Kind   string `json:"kind"`             // "cuda", "hip" or "host"
 	Index  int    `json:"index"`            // ordinal in the process that asked
@@ -26,11 +26,11 @@ type Info struct {
 	PCI    string `json:"pci,omitempty"`    // "0000:3b:00.0"
 	Arch   string `json:"arch,omitempty"`   // "sm_90"
 	NUMA   int    `json:"numa"`             // NUMA node, -1 if unknown
-	Memory uint64 `json:"memory"`           // bytes in all
-	CTAs   int    `json:"ctas,omitempty"`   // thread blocks of a kernel that are sure to run at once; 0: not known
+	Memory uint64 `json:"memory"`           // total bytes
+	CTAs   int    `json:"ctas,omitempty"`   // thread blocks of a kernel that always run concurrently; 0: unknown
 	Driver string `json:"driver,omitempty"` // "580.159.04 (CUDA 13.0)"
-	Warp   int    `json:"warp,omitempty"`   // threads of a block that run in step; 1 on a CPU; 0: it runs no kernels
-	// CopyEngine names the engine that copies without a kernel, on a stream of its own where the device has streams.
+	Warp   int    `json:"warp,omitempty"`   // threads of a warp; 1 on a CPU; 0: the device runs no kernels
+	// CopyEngine names the engine that copies without a kernel, on its own stream if the device has streams.
 	CopyEngine string `json:"copy_engine,omitempty"`
 }
 
@@ -40,77 +40,78 @@ func (i Info) Same(b Info) bool { return i.Kind == b.Kind && i.UUID == b.UUID }
 // KindHost is the kind of CPU memory.
 const KindHost = "host"
 
-// OnCPU reports whether the device is CPU memory: CPUs read it, several ranks may share it, and threads of the CPU play
-// its kernels.
+// OnCPU reports whether the device is CPU memory. CPUs can read it, several ranks may share it, and CPU threads emulate
+// the thread blocks of its kernels.
 func (i Info) OnCPU() bool { return i.Kind == KindHost }
 
-// Link describes the way from one device to another.
+// Link describes the connection from one device to another.
 type Link struct {
-	Type   string `json:"type"`             // what people call it: "NVLink", "PCIe", "same GPU", "CPU memory"
-	Count  int    `json:"count,omitempty"`  // links side by side, where the type has a number of them
+	Type   string `json:"type"`             // "NVLink", "PCIe", "same GPU", "CPU memory"
+	Count  int    `json:"count,omitempty"`  // number of parallel links, if the type has several
 	Peer   bool   `json:"peer"`             // direct loads and stores are possible
 	Detail string `json:"detail,omitempty"` // "18 × NVLink 4, 26.562 GB/s each"
-	// Counted says that the devices' Health counts what goes this way, at least all of the payload.
+	// Counted means that the devices' Health counts the bytes on this link, at least all of the payload.
 	Counted bool `json:"counted,omitempty"`
 }
 
 // Driver finds the devices of one kind.
 type Driver interface {
-	// Kind is the name users give after --device.
+	// Kind is the value of --device that selects this driver.
 	Kind() string
-	// Devices lists what this process can see. The error wraps ErrUnsupported, with the cause in words and what
-	// would help, when the machine has no such driver or device.
+	// Devices lists the devices that this process can see. If the machine has no such driver or device, the error wraps
+	// ErrUnsupported and states the cause and a remedy.
 	Devices() ([]Info, error)
-	// Accepts says, without opening anything, whether that device has an engine and a kind of handle of these names;
-	// "" and "auto" always. The error names what there is and wraps ErrUnsupported.
+	// Accepts checks, without opening the device, that it has an engine and a kind of handle of these names; "" and
+	// "auto" are always accepted. The error lists the available names and wraps ErrUnsupported.
 	Accepts(i Info, engine string, handle HandleKind) error
-	// Open makes the device of that UUID usable in this process.
+	// Open opens the device with that UUID in this process.
 	Open(uuid string) (Device, error)
-	// Link describes the way between two devices of this driver.
+	// Link describes the connection between two devices of this driver.
 	Link(a, b Info) Link
 }
 
 // Device is an opened device. Methods may be called from any goroutine, one at a time.
 type Device interface {
 	Info() Info
-	// Alloc returns a buffer of at least bytes bytes for this process alone; what another one shall map comes from
-	// Memory.
+	// Alloc returns a buffer of at least the given number of bytes, private to this process. Memory that other
+	// processes map is allocated through Memory.
 	Alloc(bytes uint64) (Buffer, error)
-	// Free says how many bytes Alloc could still hand out.
+	// Free returns the number of bytes that Alloc can still allocate.
 	Free() (uint64, error)
-	// Engines names the ways this device can copy. The first is what "auto" means on a device that is no Chooser.
+	// Engines names the engines of this device. "auto" selects the first, unless the device is a Chooser.
 	Engines() []string
-	// Engine opens one of them. An unknown name is an error that lists the known ones.
+	// Engine opens an engine. The error for an unknown name lists the known ones.
 	Engine(name string) (Engine, error)
-	// Memory opens the device's memory of that kind of handle, which is how processes share memory: timed loops
-	// allocate, export and map through its table as they go. HandleAuto lets the device choose.
+	// Memory opens memory that processes share by that kind of handle. Timed loops allocate, export and map through its
+	// table. HandleAuto lets the device choose the kind.
 	Memory(kind HandleKind) (Memory, error)
-	// Reaches reports whether this device's engines can read and write that device's memory directly.
+	// Reaches reports whether this device's engines can read and write the other device's memory directly.
 	Reaches(other Info) bool
-	// StoresLines is nil if an aligned line of 128 bytes, which eight neighbouring threads of a kernel store into that
-	// device's memory by one instruction, arrives there in one piece. Else the error says why, and wraps ErrUnsupported.
+	// StoresLines returns nil if stores to the other device's memory are atomic in units of 128 bytes: an aligned line
+	// that eight neighbouring threads of a kernel store with one instruction becomes visible as a whole. Otherwise the
+	// error states why not, and wraps ErrUnsupported.
 	StoresLines(to Info) error
-	// Close releases the device; buffers, memories and engines must be closed before.
+	// Close releases the device. Its buffers, memories and engines must be closed first.
 	Close() error
 }
 
-// Buffer is a piece of device memory. The zero-size buffer is not a buffer: Alloc rounds up.
+// Buffer is an allocation of device memory. Its size is never 0: Alloc rounds up.
 type Buffer interface {
-	// Addr is the address the device uses, valid in this process.
+	// Addr is the device address, valid in this process.
 	Addr() uintptr
-	// Size is in bytes.
+	// Size is the size in bytes.
 	Size() uint64
 	// Close frees the memory. A second Close does nothing.
 	Close() error
 }
 
-// Memory is memory of a device that can be shared between processes by one kind of handle.
+// Memory allocates device memory that processes can share by one kind of handle.
 type Memory interface {
-	// Kind is the kind that it was opened with, or the choice that "auto" made, and why.
+	// Kind is the kind of handle. If "auto" chose it, why gives the reason.
 	Kind() (kind HandleKind, why string)
-	// Table is the memory as timed loops use it; valid until Close.
+	// Table is the function table for timed loops, valid until Close.
 	Table() *abi.Memory
-	// Close releases and unmaps whatever is left.
+	// Close frees all remaining allocations and unmaps all remaining mappings.
 	Close() error
 }
 
@@ -123,84 +124,85 @@ const (
 	HandleMemFD  HandleKind = "memfd"  // host: a Linux memfd, passed over a Unix socket
 	HandleLegacy HandleKind = "legacy" // cuda: cuIpcGetMemHandle, 64 bytes
 	HandleVMM    HandleKind = "vmm-fd" // cuda: cuMemExportToShareableHandle, POSIX file descriptor
-	HandleFabric HandleKind = "fabric" // cuda: cuMemExportToShareableHandle, 64 bytes that other nodes can open too
+	HandleFabric HandleKind = "fabric" // cuda: cuMemExportToShareableHandle, 64 bytes, valid on other nodes too
 )
 
-// EngineCE is the name of the copy engine on the devices that have one, whoever made them.
+// EngineCE is the name of the copy engine on devices of every vendor.
 const EngineCE = "ce"
 
-// Engine is one way of copying on a device, with a stream of its own where the device has streams.
+// Engine copies on a device by one method, on its own stream if the device has streams.
 type Engine interface {
-	// Name is the name it was opened by, or the choice that "auto" made.
+	// Name is the name that the engine was opened by, or the engine that "auto" chose.
 	Name() string
-	// Table is the engine as the timed loops call it; valid until Close.
+	// Table is the function table for timed loops, valid until Close.
 	Table() *abi.Engine
 	Close() error
 }
 
-// Launcher is implemented by devices that run kernels, or play doing so.
+// Launcher is implemented by devices that run kernels or emulate them.
 type Launcher interface {
-	// Queue opens a queue of its own.
+	// Queue opens a new queue.
 	Queue() (Queue, error)
 }
 
-// Queue is work of a device that is done in order while the host goes on: kernels, copies, words that are written and
-// waited for.
+// Queue is a device's ordered list of work, which runs asynchronously to the host: kernels, copies, writes of words and
+// waits for words.
 type Queue interface {
-	// Table is the queue as the timed loops use it; valid until Close.
+	// Table is the function table for timed loops, valid until Close.
 	Table() *abi.Queue
 	// Close releases the queue, which must be idle. A second Close does nothing.
 	Close() error
 }
 
-// Recorder is implemented by devices that can record what a library puts on a stream of theirs.
+// Recorder is implemented by devices that can record the work that a library enqueues on one of their streams.
 type Recorder interface {
-	// Recorder is the device's table for it, valid until the process ends.
+	// Recorder is the function table for recordings, valid until the process ends.
 	Recorder() (*abi.Recorder, error)
 }
 
-// Inspector is implemented by devices that can tell how their kernels were compiled.
+// Inspector is implemented by devices that can report how their kernels were compiled.
 type Inspector interface {
-	// Kernels describes every kernel of the device, as its driver loaded it.
+	// Kernels describes every kernel of the device, as the driver loaded it.
 	Kernels() ([]Kernel, error)
 }
 
 // Kernel is a kernel as the driver loaded it.
 type Kernel struct {
 	Name      string `json:"name"`
-	Registers int    `json:"registers"`    // of a thread
-	Local     int    `json:"local_bytes"`  // of a thread: spilled registers and arrays, in device memory
-	Shared    int    `json:"shared_bytes"` // of a block, declared
-	Threads   int    `json:"max_threads"`  // of a block
-	Target    string `json:"target"`       // of the image that it is from: "sm_90"
+	Registers int    `json:"registers"`    // per thread
+	Local     int    `json:"local_bytes"`  // per thread: spilled registers and arrays, in device memory
+	Shared    int    `json:"shared_bytes"` // per block, static shared memory
+	Threads   int    `json:"max_threads"`  // per block
+	Target    string `json:"target"`       // target of the kernel's image: "sm_90"
 }
 
-// DMABufs is implemented by devices whose memory devices of other kinds can reach by a dma-buf.
+// DMABufs is implemented by devices whose memory other kinds of devices can access by a dma-buf.
 type DMABufs interface {
-	// DMABuf makes a descriptor of a buffer of this device, from its first byte on; it is the caller's to close. The
-	// error wraps ErrUnsupported where driver or kernel cannot.
+	// DMABuf exports a buffer of this device, from its first byte, as a dma-buf file descriptor, which the caller
+	// closes. The error wraps ErrUnsupported if the driver or the operating system's kernel does not support dma-buf.
 	DMABuf(b Buffer) (fd int, err error)
 }
 
-// Chooser is implemented by devices on which "auto" is a choice between engines, by measurement and for each size.
+// Chooser is implemented by devices on which "auto" measures several engines and selects one for each size.
 type Chooser interface {
-	// Candidates names the engines to choose from; the first is kept where another is not clearly faster.
+	// Candidates names the engines to measure. The first is preferred unless another is clearly faster.
 	Candidates() []string
 }
 
-// Waiter is implemented by devices that wait on their own, as where an engine that is opened tries itself out.
+// Waiter is implemented by devices with waits that no caller supplies a context for, such as the self-test of an engine
+// that is being opened.
 type Waiter interface {
-	// WaitWith gives such waits of engines opened from now on the deadline and the progress page of x, with the
-	// parent's order to stop on it. x must outlive the engines.
+	// WaitWith makes these waits, in engines opened from now on, use the deadline, progress page and abort flag of x,
+	// which must outlive the engines.
 	WaitWith(x *abi.Ctx)
 }
 
-// Monitor is implemented by devices that can say how they are.
+// Monitor is implemented by devices that report their health.
 type Monitor interface {
 	Health() (Health, error)
 }
 
-// Health is a snapshot of a device's state. Absent values are nil: the machine does not tell.
+// Health is a snapshot of a device's state. A value is nil if the machine does not report it.
 type Health struct {
 	SMClockMHz    *uint32  `json:"sm_clock_mhz,omitempty"`
 	MaxSMClockMHz *uint32  `json:"max_sm_clock_mhz,omitempty"`
@@ -208,19 +210,20 @@ type Health struct {
 	TemperatureC  *uint32  `json:"temperature_c,omitempty"`
 	PowerW        *float64 `json:"power_w,omitempty"`
 	ECCErrors     *uint64  `json:"ecc_uncorrected,omitempty"` // since the driver was loaded
-	// Throttle lists the reasons for which clocks are held down now, other than being idle or asked to.
+	// Throttle lists the reasons for which clocks are reduced now, except idleness and application settings.
 	Throttle []string `json:"throttle,omitempty"`
-	// LinkTxBytes and LinkRxBytes count payload sent and received over all links to other devices since some moment in the past.
+	// LinkTxBytes and LinkRxBytes count the payload sent and received over all links to other devices, from an
+	// unspecified starting point.
 	LinkTxBytes *uint64 `json:"link_tx_bytes,omitempty"`
 	LinkRxBytes *uint64 `json:"link_rx_bytes,omitempty"`
 }
 
-// UnknownHandle is the error for a kind of handle a device does not have.
+// UnknownHandle returns the error for a kind of handle that a device does not have.
 func UnknownHandle(kind string, handle HandleKind, known []HandleKind) error {
 	return fmt.Errorf("%s: no memory handle %q: use one of %v: %w", kind, handle, known, ErrUnsupported)
 }
 
-// UnknownEngine is the error for an engine name a device does not have.
+// UnknownEngine returns the error for an engine name that a device does not have.
 func UnknownEngine(kind, name string, known []string) error {
 	return fmt.Errorf("%s: no engine %q: use one of %v: %w", kind, name, known, ErrUnsupported)
 }

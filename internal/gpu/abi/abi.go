@@ -1,7 +1,7 @@
-// Package abi is the Go side of p2p.h, the C that p2pbench's packages agree on: the clock, the progress page, the
+// Package abi is the Go side of p2p.h, the C interface between p2pbench's packages: the clock, the progress page, the
 // context of a wait, the payload, and the engine table through which a timed loop moves bytes on a device.
 //
-// It is the one place where Go code calls an engine's functions one by one; timed loops call them from C.
+// Only this package calls single functions of an engine from Go; timed loops call them from C.
 package abi
 
 //go:generate ../../../scripts/stamp-headers
@@ -41,10 +41,10 @@ import (
 	"unsafe"
 )
 
-// Version is the version of the engine table; an engine of another one is refused.
+// Version is the version of the function tables. A table of another version is refused.
 const Version = C.P2P_ABI
 
-// Errors that C calls report; a returned error wraps one of them.
+// Errors of C calls. Every error returned by a C call wraps one of them.
 var (
 	ErrTimeout = errors.New("deadline passed")
 	ErrAborted = errors.New("stopped")
@@ -53,7 +53,7 @@ var (
 	ErrInvalid = errors.New("invalid request")
 )
 
-// Error is a failed C call: what the C code said, and the class of the failure.
+// Error is the error of a C call.
 type Error struct {
 	Class  error  // one of the errors above
 	Native int    // the vendor library's code, 0 if none
@@ -67,10 +67,10 @@ func (e *Error) Error() string {
 	return e.Text
 }
 
-// Unwrap gives the class.
+// Unwrap returns the class.
 func (e *Error) Unwrap() error { return e.Class }
 
-// ErrorAt reads a struct p2p_error that a C call filled. It returns nil when the call succeeded.
+// ErrorAt converts a struct p2p_error that a C call filled. It returns nil if the call succeeded.
 func ErrorAt(p unsafe.Pointer) error {
 	e := (*C.struct_p2p_error)(p)
 	class, ok := map[C.int32_t]error{
@@ -86,22 +86,22 @@ func ErrorAt(p unsafe.Pointer) error {
 	return &Error{Class: class, Native: int(e.native), Text: C.GoString(&e.text[0])}
 }
 
-// Call runs f, which makes one C call, and returns the error that the call left. E is the caller's struct p2p_error: each
-// package that uses cgo has a Go type of its own for it.
+// Call runs f, which makes one C call, and returns that call's error. E is the caller's struct p2p_error: cgo gives
+// every package a type of its own for it.
 func Call[E any](f func(*E)) error {
 	var e E
 	f(&e)
 	return ErrorAt(unsafe.Pointer(&e))
 }
 
-// Ctx is what every wait of a rank needs: clock, progress page, deadline. It lives in C memory; Close frees it.
+// Ctx is the context of a rank's waits: clock, progress page and deadline. It is in C memory; Close frees it.
 type Ctx struct {
 	c *C.struct_p2p_ctx
 	k *C.struct_p2p_clock
 }
 
-// NewCtx calibrates the clock, which takes about 10 ms, and binds it to rank's entry of a progress page, which must
-// stay mapped. yield makes waits give the CPU away, for machines with fewer CPUs than ranks.
+// NewCtx calibrates the clock, which takes about 10 ms, and returns a context for the rank's entry of a progress page,
+// which must stay mapped. With yield, waits yield the CPU, for machines with fewer CPUs than ranks.
 func NewCtx(page *Page, rank int, timeout time.Duration, yield bool) *Ctx {
 	x := &Ctx{
 		c: (*C.struct_p2p_ctx)(C.calloc(1, C.sizeof_struct_p2p_ctx)),
@@ -118,15 +118,15 @@ func NewCtx(page *Page, rank int, timeout time.Duration, yield bool) *Ctx {
 	return x
 }
 
-// clockSource is where the kernel says by what it keeps its own time.
+// clockSource is the file that names the operating system's clock source.
 const clockSource = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
-// newClock calibrates a clock of C memory. It reads the processor's counter where the kernel, by the file at path,
-// keeps its own time by it.
+// newClock calibrates a clock in C memory. The clock reads the processor's counter if the file at path names that
+// counter as the operating system's clock source.
 func newClock(path string) *C.struct_p2p_clock {
 	k := (*C.struct_p2p_clock)(C.calloc(1, C.sizeof_struct_p2p_clock))
 	trusted := C.int(0)
-	name, _ := os.ReadFile(path) // unreadable: nobody vouches for the counter
+	name, _ := os.ReadFile(path) // unreadable: the counter is not trusted
 	switch strings.TrimSpace(string(name)) {
 	case "tsc", "arch_sys_counter":
 		trusted = 1
@@ -135,16 +135,16 @@ func newClock(path string) *C.struct_p2p_clock {
 	return k
 }
 
-// Wake says how a rank that waits for another one passes the time. The zero value polls without a pause.
+// Wake selects how a rank waits for another rank. The zero value polls without pause.
 type Wake struct {
 	Mode WakeMode
-	Nap  time.Duration // of WakeSleep and WakeAdaptive
+	Nap  time.Duration // sleep of WakeSleep and WakeAdaptive
 }
 
-// WakeMode is what happens between two looks.
+// WakeMode is what a rank does between two polls.
 type WakeMode uint32
 
-// The ways to wait.
+// The wake modes.
 const (
 	WakeSpin     WakeMode = C.P2P_WAKE_SPIN
 	WakeYield    WakeMode = C.P2P_WAKE_YIELD    // sched_yield
@@ -152,12 +152,12 @@ const (
 	WakeAdaptive WakeMode = C.P2P_WAKE_ADAPTIVE // 256 yields, then nanosleep
 )
 
-// WithWake is a context on the same clock and page that waits for other ranks in that way. Its Close leaves x alone;
-// x must outlive it.
+// WithWake returns a context with the same clock and page and another wake mode. Its Close does not close x, which must
+// outlive it.
 func (x *Ctx) WithWake(w Wake) *Ctx { return x.derive(x.c.progress, w) }
 
-// OfRank is a context on the same clock and page for another rank, which must be idle otherwise: two ranks in one
-// process. Its Close leaves x alone; x must outlive it.
+// OfRank returns a context with the same clock and page for another rank, for two ranks in one process. No other
+// context of that rank may be in use. Its Close does not close x, which must outlive it.
 func (x *Ctx) OfRank(rank int, w Wake) *Ctx {
 	team := unsafe.Slice(x.c.team, int(x.c.ranks))
 	return x.derive(&team[rank], w)
@@ -172,7 +172,7 @@ func (x *Ctx) derive(progress *C.struct_p2p_progress, w Wake) *Ctx {
 	return y
 }
 
-// Yields reports whether waits give the CPU away between looks whatever their Wake says.
+// Yields reports whether waits yield the CPU between polls in every wake mode.
 func (x *Ctx) Yields() bool { return x.c.yield != 0 }
 
 // Pointer is the struct p2p_ctx for C code.
@@ -181,11 +181,11 @@ func (x *Ctx) Pointer() unsafe.Pointer { return unsafe.Pointer(x.c) }
 // Clock names the clock in use: "TSC", "CNTVCT" or "CLOCK_MONOTONIC_RAW".
 func (x *Ctx) Clock() string { return C.GoString(C.p2p_clock_name(x.k)) }
 
-// Overhead measures an empty timed loop: ns per iteration for reading the clock twice and storing a sample, the
-// median over a few thousand iterations of the difference between successive starts.
+// Overhead measures an empty timed loop, which reads the clock twice and stores a sample. It returns ns per iteration:
+// the median, over a few thousand iterations, of the difference between successive starts.
 func (x *Ctx) Overhead() float64 { return float64(C.p2p_clock_overhead(x.c)) }
 
-// Close frees the context; nothing may wait with it any more.
+// Close frees the context. No wait may use it any more.
 func (x *Ctx) Close() {
 	C.free(unsafe.Pointer(x.c))
 	C.free(unsafe.Pointer(x.k))
@@ -195,7 +195,7 @@ func (x *Ctx) Close() {
 // RawNS is CLOCK_MONOTONIC_RAW in nanoseconds, the time base that all ranks of a host share.
 func RawNS() int64 { return int64(C.raw_ns()) }
 
-// Mismatch is the outcome of a payload check; Count 0 means that all is right.
+// Mismatch is the result of a payload check. Count is 0 if the payload is correct.
 type Mismatch struct {
 	Count, Offset uint64
 	Expected, Got byte
@@ -216,7 +216,7 @@ func EngineAt(p unsafe.Pointer) *Engine {
 // Pointer is the struct p2p_engine for C code.
 func (g *Engine) Pointer() unsafe.Pointer { return unsafe.Pointer(g.c) }
 
-// Records reports whether the engine can start a window's copies as one recorded unit.
+// Records reports whether the engine can record the copies of a window and launch them as one unit.
 func (g *Engine) Records() bool { return g.c.record_begin != nil }
 
 // Copy moves n bytes and waits for them.
@@ -226,7 +226,7 @@ func (g *Engine) Copy(x *Ctx, dst, src uintptr, n uint64) error {
 	})
 }
 
-// Fill writes the payload of key into n bytes at p; step 0 writes every byte, else see p2p.h.
+// Fill writes the payload of key into n bytes at p. Step 0 writes every byte; p2p.h describes other steps.
 func (g *Engine) Fill(x *Ctx, p uintptr, n, key, step uint64) error {
 	return g.call(func(e *C.struct_p2p_error) C.int {
 		return C.engine_fill(g.c, x.c, C.uintptr_t(p), C.size_t(n), C.uint64_t(key), C.uint64_t(step), e)

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* A counter that ticks at a constant rate in every power state, fine enough for nanoseconds. */
+/* Whether the counter ticks at a constant rate in every power state, with nanosecond resolution. */
 static int counter_usable(void) {
 #if defined(__x86_64__)
 	unsigned a, b, c, d;
@@ -13,13 +13,13 @@ static int counter_usable(void) {
 #elif defined(__aarch64__)
 	uint64_t hz;
 	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
-	return hz >= 1000000000u; /* Armv8.6 and later; older ones tick at 25-100 MHz and the kernel does no better */
+	return hz >= 1000000000u; /* Armv8.6 and later; older ones tick at 25-100 MHz */
 #else
 	return 0;
 #endif
 }
 
-/* One reading of both clocks, taken when the reads lay closest together of 16 tries. */
+/* Reads both clocks: of 16 tries, the one with the shortest time between the two reads of the counter. */
 static void read_pair(uint64_t *ticks, uint64_t *ns) {
 	uint64_t best = UINT64_MAX;
 	for (int i = 0; i < 16; i++) {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUs is a set of CPUs as the kernel takes it, a bit each. It holds as many as the machine has: libc's type and
-// unix.CPUSet end at 1,024.
+// CPUs is a bit set of CPUs in the format of sched_setaffinity. Its size is not limited; libc's type and unix.CPUSet
+// are limited to 1,024 CPUs.
 type CPUs []uint64
 
-// CPUsOf is the set of those.
+// CPUsOf returns the set of the listed CPUs.
 func CPUsOf(list ...int) CPUs {
 	var s CPUs
 	for _, cpu := range list {
@@ -26,7 +26,7 @@ func CPUsOf(list ...int) CPUs {
 	return s
 }
 
-// List is the set in ascending order.
+// List returns the CPUs in ascending order.
 func (s CPUs) List() []int {
 	var out []int
 	for i, word := range s {
@@ -37,7 +37,7 @@ func (s CPUs) List() []int {
 	return out
 }
 
-// Without is the set without a CPU, or all of it where that would leave none.
+// Without returns the set without one CPU, or the whole set if no other CPU would remain.
 func (s CPUs) Without(cpu int) CPUs {
 	rest := CPUsOf(slices.DeleteFunc(s.List(), func(c int) bool { return c == cpu })...)
 	if len(rest) == 0 {
@@ -46,7 +46,7 @@ func (s CPUs) Without(cpu int) CPUs {
 	return rest
 }
 
-// Pin lets the calling thread run on these CPUs only.
+// Pin restricts the calling thread to these CPUs.
 func (s CPUs) Pin() error {
 	_, _, errno := unix.RawSyscall(unix.SYS_SCHED_SETAFFINITY, 0, uintptr(len(s)*8), uintptr(unsafe.Pointer(unsafe.SliceData(s))))
 	if errno != 0 {
@@ -55,7 +55,7 @@ func (s CPUs) Pin() error {
 	return nil
 }
 
-// Affinity is where the calling thread may run.
+// Affinity returns the CPUs on which the calling thread may run.
 func Affinity() (CPUs, error) {
 	return affinity(func(s CPUs) (int, error) {
 		n, _, errno := unix.RawSyscall(unix.SYS_SCHED_GETAFFINITY, 0, uintptr(len(s)*8), uintptr(unsafe.Pointer(unsafe.SliceData(s))))
@@ -66,13 +66,14 @@ func Affinity() (CPUs, error) {
 	})
 }
 
-// affinity asks with ever more room: the kernel refuses less than its number of possible CPUs. get returns bytes.
+// affinity calls get with growing sets: the system call fails if the set is smaller than the number of possible CPUs.
+// get returns the number of bytes written.
 func affinity(get func(CPUs) (int, error)) (CPUs, error) {
-	const most = 1 << 20
-	for room := 1024; ; room *= 2 {
-		s := make(CPUs, room/64)
+	const maxSize = 1 << 20
+	for size := 1024; ; size *= 2 {
+		s := make(CPUs, size/64)
 		n, err := get(s)
-		if errors.Is(err, unix.EINVAL) && room < most {
+		if errors.Is(err, unix.EINVAL) && size < maxSize {
 			continue
 		}
 		if err != nil {
@@ -82,9 +83,10 @@ func affinity(get func(CPUs) (int, error)) (CPUs, error) {
 	}
 }
 
-// processCPUs is read before anything in this process is pinned.
+// processCPUs is read before any thread of this process is pinned.
 var processCPUs, errProcessCPUs = Affinity()
 
-// ProcessCPUs is where this process was started to run: by taskset, a cpuset, or its parent. Threads that are not to
-// stay on the CPU of the thread that starts them go there, and nowhere else. It is not to be changed.
+// ProcessCPUs returns the CPUs on which this process was allowed to run when it started, as set by taskset, a cpuset or
+// its parent. Threads that must leave the CPU of the thread that starts them may use these CPUs and no others. The
+// caller must not modify the result.
 func ProcessCPUs() (CPUs, error) { return processCPUs, errProcessCPUs }

@@ -42,28 +42,28 @@ import (
 	"unsafe"
 )
 
-// Memory is a struct p2p_memory. Its methods need a thread on which an engine of the device was bound.
+// Memory is a struct p2p_memory. The thread that calls its methods must have bound an engine of the device.
 type Memory struct{ c *C.struct_p2p_memory }
 
 // Handle names an allocation of one process so that another can map it.
 type Handle struct {
 	Kind   uint32
-	FD     int    // must travel beside the handle; -1: none
+	FD     int    // file descriptor that must be passed along with the handle; -1: none
 	Length uint64 // bytes
-	ID     uint64 // the allocation's; its process never gives it to another one
+	ID     uint64 // identifies the allocation; its process never reuses it
 	Opaque [64]byte
 }
 
-// Range is the allocation that an address lies in.
+// Range is the allocation that contains an address.
 type Range struct {
 	Base       uintptr
 	Length, ID uint64
 }
 
-// Pointer is an address of device memory as C code takes it. unsafe.Pointer(a) would be the same, but go vet refuses it,
-// for good reason where a number stands for Go memory, which the collector frees. Here it stands for memory that a
-// device's library or mmap gave, which the collector knows nothing of and leaves where it is. Go code may follow the
-// pointer only where it leads to CPU memory.
+// Pointer converts an address of device memory to a pointer for C code. go vet rejects unsafe.Pointer(a), because the
+// garbage collector does not see Go memory behind an integer. These addresses point to memory of a device's library or
+// of mmap, which the garbage collector neither frees nor moves. Go code may dereference the pointer only if it points
+// to CPU memory.
 func Pointer(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
 
 // MemoryAt wraps the memory table at p, which must stay valid as long as the Memory is used.
@@ -78,7 +78,7 @@ func MemoryAt(p unsafe.Pointer) *Memory {
 // Pointer is the struct p2p_memory for C code.
 func (m *Memory) Pointer() unsafe.Pointer { return unsafe.Pointer(m.c) }
 
-// Alloc allocates at least n bytes, at that address if it can be had; 0: anywhere.
+// Alloc allocates at least n bytes, at the address at if possible; 0: at any address.
 func (m *Memory) Alloc(n uint64, at uintptr) (uintptr, error) {
 	var base C.uintptr_t
 	var e C.struct_p2p_error
@@ -93,7 +93,7 @@ func (m *Memory) Release(base uintptr) error {
 	return ErrorAt(unsafe.Pointer(&e))
 }
 
-// Range finds the allocation around p.
+// Range returns the allocation that contains p.
 func (m *Memory) Range(p uintptr) (Range, error) {
 	var r C.struct_p2p_range
 	var e C.struct_p2p_error
@@ -101,7 +101,7 @@ func (m *Memory) Range(p uintptr) (Range, error) {
 	return Range{Base: uintptr(unsafe.Pointer(r.base)), Length: uint64(r.length), ID: uint64(r.id)}, ErrorAt(unsafe.Pointer(&e))
 }
 
-// Export makes a handle of the allocation that begins at base. Handle.FD becomes the caller's to close.
+// Export returns a handle of the allocation that begins at base. The caller closes Handle.FD.
 func (m *Memory) Export(base uintptr) (Handle, error) {
 	var h C.struct_p2p_handle
 	var e C.struct_p2p_error
@@ -113,7 +113,7 @@ func (m *Memory) Export(base uintptr) (Handle, error) {
 	return out, nil
 }
 
-// Open maps what another process exported. h.FD stays the caller's.
+// Open maps an allocation that another process exported. The caller keeps ownership of h.FD.
 func (m *Memory) Open(h Handle) (uintptr, error) {
 	c := C.struct_p2p_handle{
 		kind: C.uint32_t(h.Kind), fd: C.int32_t(h.FD), length: C.uint64_t(h.Length), id: C.uint64_t(h.ID),
@@ -132,7 +132,7 @@ func (m *Memory) Unmap(base uintptr) error {
 	return ErrorAt(unsafe.Pointer(&e))
 }
 
-// Pin lets the device's engines reach n bytes of CPU memory at p, whole pages, at full speed.
+// Pin page-locks n bytes of CPU memory at p, whole pages, so that the device's engines access them at full speed.
 func (m *Memory) Pin(p uintptr, n uint64) error {
 	var e C.struct_p2p_error
 	C.memory_pin(m.c, C.uintptr_t(p), C.size_t(n), &e)

@@ -1,12 +1,13 @@
 /*
- * p2p.h: the C that p2pbench's packages agree on: errors, the clock, the progress page, waiting with a deadline,
- * the payload, and the tables through which a timed loop uses a device it knows nothing about: an engine that moves
- * bytes, memory that other processes can map, and a queue that runs kernels.
+ * p2p.h: the C interface between p2pbench's packages: errors, the clock, the progress page, waits with a deadline, the
+ * payload, and the function tables through which a timed loop uses a device without knowing its kind: an engine that
+ * moves bytes, memory that other processes can map, and a queue that runs kernels.
  *
- * Headers of other packages are included by their path below internal/, for example "gpu/abi/p2p.h". Go does not look
- * into headers outside a package's folder: scripts/stamp-headers writes what they hold into the package's flags.
+ * Headers of other packages are included by their path below internal/, for example "gpu/abi/p2p.h". Go does not
+ * rebuild a package when a header outside its folder changes: scripts/stamp-headers writes a hash of these headers into
+ * the package's cgo flags.
  *
- * Nothing here prints, exits or allocates.
+ * The functions here do not print, exit or allocate.
  */
 #ifndef P2P_H
 #define P2P_H
@@ -25,14 +26,14 @@
 
 #define P2P_ABI 4
 
-/* Outcome of every C call that can fail; details are in struct p2p_error. */
+/* Result of every C call that can fail; struct p2p_error has the details. */
 enum {
 	P2P_OK = 0,
 	P2P_ERR_TIMEOUT = 1, /* a wait passed its deadline */
 	P2P_ERR_ABORTED = 2, /* the parent asked this rank to stop */
 	P2P_ERR_DEVICE = 3,  /* the device's library reported an error; native holds its code */
 	P2P_ERR_CORRUPT = 4, /* a payload check failed */
-	P2P_ERR_INVALID = 5, /* the caller asked for something impossible */
+	P2P_ERR_INVALID = 5, /* the caller's request is invalid */
 };
 
 struct p2p_error {
@@ -50,7 +51,7 @@ static inline int p2p_fail(struct p2p_error *e, int code, int native, const char
 
 /* ---- progress page -------------------------------------------------------------------------------------------- */
 
-/* What a rank is doing, for the watchdog that names it when it hangs. */
+/* The phase of a rank, which the watchdog reports if the rank hangs. */
 enum {
 	P2P_PHASE_START = 0,
 	P2P_PHASE_OPEN = 1,
@@ -73,18 +74,20 @@ enum {
 	P2P_WAIT_RANKS = 5, /* the other ranks, at the barrier */
 };
 
-/* One rank's page, shared with the parent. The rank writes all of it but `abort`, which the parent writes. */
+/*
+ * One rank's entry of the progress page, shared with the parent. The parent writes `abort`, the rank everything else.
+ */
 struct p2p_progress {
 	_Atomic uint32_t phase;
 	_Atomic uint32_t waiting;
-	_Atomic uint64_t size; /* bytes of the message under way */
+	_Atomic uint64_t size; /* bytes of the current message */
 	_Atomic uint64_t iter; /* iteration within the cell, warm-up included */
-	_Atomic uint64_t beat; /* grows whenever something was achieved */
-	_Atomic uint64_t want; /* value the wait needs */
-	_Atomic uint64_t have; /* value last seen */
+	_Atomic uint64_t beat; /* grows whenever the rank makes progress */
+	_Atomic uint64_t want; /* value that the wait needs */
+	_Atomic uint64_t have; /* value last read */
 	char pad0[128 - 48];
-	_Atomic uint64_t arrived;    /* the barrier this rank has reached, counted from 1 */
-	_Atomic uint64_t arrived_ns; /* CLOCK_MONOTONIC_RAW when it did */
+	_Atomic uint64_t arrived;    /* number of the last barrier that this rank entered, from 1 */
+	_Atomic uint64_t arrived_ns; /* CLOCK_MONOTONIC_RAW when it entered that barrier */
 	char pad1[128 - 16];
 	_Atomic uint32_t abort;
 	char pad2[128 - 4];
@@ -93,13 +96,14 @@ struct p2p_progress {
 /* ---- clock ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Ticks of the invariant TSC (x86) or the generic timer (arm64) when they are good enough, else nanoseconds of
- * CLOCK_MONOTONIC_RAW. Calibrated once per process against CLOCK_MONOTONIC_RAW by p2p_clock_init.
+ * Counts ticks of the invariant TSC (x86) or the generic timer (arm64) if p2p_clock_init finds the counter usable,
+ * otherwise nanoseconds of CLOCK_MONOTONIC_RAW. p2p_clock_init calibrates it against CLOCK_MONOTONIC_RAW once per
+ * process.
  */
 struct p2p_clock {
 	double ns_per_tick;
-	uint64_t tick0;   /* a tick … */
-	uint64_t raw_ns0; /* … and the CLOCK_MONOTONIC_RAW time in ns when it was read */
+	uint64_t tick0;   /* the counter at the reference time */
+	uint64_t raw_ns0; /* CLOCK_MONOTONIC_RAW at the reference time, ns */
 	uint32_t tsc;     /* 1: hardware counter, 0: clock_gettime */
 	uint32_t pad;
 };
@@ -134,24 +138,24 @@ static inline uint64_t p2p_ticks_to_ns(const struct p2p_clock *c, uint64_t ticks
 
 /* ---- waiting -------------------------------------------------------------------------------------------------- */
 
-/* What every wait of a rank needs. Lives outside Go memory. */
+/* The context of a rank's waits. It is not in Go memory. */
 struct p2p_ctx {
 	const struct p2p_clock *clock;
 	struct p2p_progress *progress; /* this rank's entry */
 	struct p2p_progress *team;     /* the entries of all ranks, by rank */
 	uint64_t timeout_ns;           /* longest wait without progress */
 	uint32_t ranks;                /* entries in team */
-	uint32_t yield;                /* 1: give the CPU away while waiting (fewer CPUs than ranks) */
-	uint32_t wake;                 /* one of P2P_WAKE_*: how a wait for another rank looks again */
+	uint32_t yield;                /* 1: yield the CPU while waiting (fewer CPUs than ranks) */
+	uint32_t wake;                 /* one of P2P_WAKE_*: what a wait for another rank does between polls */
 	uint32_t pad;
-	uint64_t nap_ns; /* P2P_WAKE_SLEEP, P2P_WAKE_ADAPTIVE: how long it sleeps before it does */
+	uint64_t nap_ns; /* P2P_WAKE_SLEEP, P2P_WAKE_ADAPTIVE: length of a sleep */
 };
 
-/* How a rank that waits for another one passes the time. Waits for its own device always poll. */
+/* What a wait for another rank does between polls. Waits for the rank's own device always spin. */
 enum {
 	P2P_WAKE_SPIN = 0,
-	P2P_WAKE_YIELD = 1,    /* sched_yield between two looks */
-	P2P_WAKE_SLEEP = 2,    /* nanosleep of nap_ns between two looks */
+	P2P_WAKE_YIELD = 1,    /* sched_yield between polls */
+	P2P_WAKE_SLEEP = 2,    /* nanosleep of nap_ns between polls */
 	P2P_WAKE_ADAPTIVE = 3, /* P2P_ADAPTIVE_YIELDS yields, then sleeps of nap_ns */
 };
 #define P2P_ADAPTIVE_YIELDS 256
@@ -165,16 +169,16 @@ static inline void p2p_relax(void) {
 }
 
 /*
- * How long a wait has lasted; all zero at first. A waiter that does not run, since its process is stopped, its machine
- * is paused or its CPU is taken, does not wait either, and when it goes on, so do those it waits for: of the time
- * between two looks at the clock no more than an eighth of the limit counts.
+ * Duration of a wait; zero-initialised. Of the time between two readings of the clock, at most an eighth of the limit
+ * counts: while the process is stopped, the machine is suspended or the CPU runs other threads, the ranks it waits for
+ * may not run either.
  */
 struct p2p_lapse {
 	uint64_t ns;
-	uint64_t looked_ns; /* 0: not yet */
+	uint64_t looked_ns; /* last reading of the clock; 0: none yet */
 };
 
-/* Looks at the clock. Returns how long the wait has lasted. */
+/* Reads the clock. Returns how long the wait has lasted. */
 static inline uint64_t p2p_lapse(struct p2p_lapse *l, uint64_t limit_ns) {
 	const uint64_t now = p2p_raw_ns(), most = limit_ns / 8, passed = l->looked_ns ? now - l->looked_ns : 0;
 	l->looked_ns = now;
@@ -184,8 +188,8 @@ static inline uint64_t p2p_lapse(struct p2p_lapse *l, uint64_t limit_ns) {
 
 /* State of one wait's slow path; zero it before the first p2p_wait_step. */
 struct p2p_wait {
-	struct p2p_lapse lapse; /* since something has moved */
-	uint64_t beats;         /* of all ranks, when last looked at */
+	struct p2p_lapse lapse; /* since a rank made progress */
+	uint64_t beats;         /* sum over all ranks when last read */
 	uint32_t steps;
 };
 
@@ -197,9 +201,9 @@ static inline uint64_t p2p_beats(const struct p2p_ctx *c) {
 }
 
 /*
- * Gives the CPU away. Linux (EEVDF) moves a thread that yields a whole slice back, each time: one that yields again and
- * again while others want the CPU does not get it back for seconds. Where others do, this sleeps after the yield, which
- * makes the thread a fresh one; where none does, a yield is over in a microsecond.
+ * Yields the CPU. Linux (EEVDF) defers a thread by a whole slice on each sched_yield: a thread that yields repeatedly
+ * while others want the CPU may not run for seconds. If the yield took long, which means that others want the CPU, this
+ * sleeps after it, which resets the thread's deferral. If no other thread wants the CPU, a yield takes a microsecond.
  */
 #define P2P_YIELD_SHARED_NS 50000
 #define P2P_YIELD_NAP_NS 20000
@@ -211,18 +215,18 @@ static inline void p2p_yield(void) {
 		nanosleep(&nap, NULL);
 }
 
-/* Tells the watchdog, and ranks that wait for this one, that something was achieved. */
+/* Reports progress to the watchdog and to ranks that wait for this rank. */
 static inline void p2p_beat(const struct p2p_ctx *c) {
 	struct p2p_progress *p = c->progress;
 	atomic_store_explicit(&p->beat, atomic_load_explicit(&p->beat, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-/* Whether a wait for another rank sleeps after so many looks. */
+/* Whether a wait for another rank sleeps after the given number of polls. */
 static inline int p2p_naps(const struct p2p_ctx *c, uint32_t looks) {
 	return c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && looks >= P2P_ADAPTIVE_YIELDS);
 }
 
-/* What a wait for another rank does between two looks. */
+/* Pauses between two polls of a wait for another rank. */
 static inline void p2p_pause(const struct p2p_ctx *c, uint32_t looks) {
 	struct timespec nap = {(time_t)(c->nap_ns / 1000000000u), (long)(c->nap_ns % 1000000000u)};
 	p2p_relax();
@@ -231,13 +235,13 @@ static inline void p2p_pause(const struct p2p_ctx *c, uint32_t looks) {
 	else if (c->yield)
 		p2p_yield();
 	else if (c->wake != P2P_WAKE_SPIN)
-		sched_yield(); /* as asked for: --wake yield measures a yield */
+		sched_yield(); /* not p2p_yield: --wake yield measures sched_yield */
 }
 
 /*
- * One step of a slow wait. The deadline runs while no rank achieves anything. Every 256 steps, and after a sleep, looks
- * at the clock and the parent's abort flag, and yields once the wait has lasted a millisecond. what/want/have go to the
- * progress page for the watchdog. Returns 0 to go on.
+ * One step of a wait's slow path. Every 256 steps, and after a sleep, it reads the clock and the parent's abort flag,
+ * writes what, want and have to the progress page for the watchdog, and yields if the wait has lasted more than a
+ * millisecond. The deadline restarts whenever a rank makes progress. Returns P2P_OK to continue.
  */
 static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int what, uint64_t want, uint64_t have,
 				struct p2p_error *e) {
@@ -253,7 +257,7 @@ static inline int p2p_wait_step(const struct p2p_ctx *c, struct p2p_wait *w, int
 		return P2P_OK;
 	p2p_lapse(&w->lapse, c->timeout_ns);
 	uint64_t beats = p2p_beats(c);
-	if (beats != w->beats) { /* a peer that fills gigabytes is slow, not gone */
+	if (beats != w->beats) { /* a peer that fills gigabytes is slow, not dead */
 		w->lapse.ns = 0;
 		w->beats = beats;
 	}
@@ -293,11 +297,12 @@ static inline int p2p_wait_ge(const struct p2p_ctx *c, _Atomic uint64_t *word, u
 }
 
 /*
- * Barrier number n (from 1) of all ranks of a host. They leave together, at the same CLOCK_MONOTONIC_RAW time, a few
- * microseconds after the last one came; *left_ns is when this one really did, so that the skew is known.
+ * Barrier number n (from 1) of all ranks of a host. All ranks leave at the same CLOCK_MONOTONIC_RAW time, a few
+ * microseconds after the last one arrived. *left_ns is the time at which this rank left; the ranks' values give the
+ * skew.
  */
 static inline int p2p_barrier(const struct p2p_ctx *c, uint64_t n, int64_t *left_ns, struct p2p_error *e) {
-	const uint64_t lead_ns = 5000; /* time to hear of the last arrival */
+	const uint64_t lead_ns = 5000; /* time for every rank to see the last arrival */
 	struct p2p_wait w = {0};
 	uint64_t start = 0, now;
 	atomic_store_explicit(&c->progress->arrived_ns, p2p_raw_ns(), memory_order_relaxed);
@@ -318,6 +323,7 @@ static inline int p2p_barrier(const struct p2p_ctx *c, uint64_t n, int64_t *left
 	return P2P_OK;
 }
 
+/* Sets the phase, message size and iteration of this rank's progress entry. */
 static inline void p2p_at(const struct p2p_ctx *c, int phase, uint64_t size, uint64_t iter) {
 	struct p2p_progress *p = c->progress;
 	atomic_store_explicit(&p->phase, (uint32_t)phase, memory_order_relaxed);
@@ -330,9 +336,9 @@ static inline void p2p_at(const struct p2p_ctx *c, int phase, uint64_t size, uin
 
 /*
  * The payload of a message is a pure function of its key and the byte's offset in the message: byte o is byte o%4
- * (little endian) of p2p_payload_word(key, o/4). The key mixes seed, size, iteration and sending rank, and the seed of
- * a batch has its operation and cell in it, so that two messages of a run never look alike. The device code computes
- * the same function.
+ * (little endian) of p2p_payload_word(key, o/4). The key is a hash of seed, size, iteration and sending rank. The seed
+ * of a batch depends on its operation and cell, so that no two messages of a run have the same payload. The device code
+ * computes the same function.
  */
 static inline uint64_t p2p_mix64(uint64_t x) { /* the finaliser of SplitMix64 (Steele, Lea, Flood 2014) */
 	x ^= x >> 30;
@@ -364,7 +370,7 @@ static inline uint8_t p2p_payload_byte(uint64_t key, uint64_t offset) {
  */
 #define P2P_SAMPLE_BYTES 64
 
-/* How many bytes of a message of n bytes such a fill or check covers. */
+/* The number of bytes of an n-byte message that such a fill or check covers. */
 static inline uint64_t p2p_sampled_bytes(uint64_t n, uint64_t step) {
 	if (step == 0 || n <= P2P_SAMPLE_BYTES)
 		return n;
@@ -374,8 +380,8 @@ static inline uint64_t p2p_sampled_bytes(uint64_t n, uint64_t step) {
 }
 
 struct p2p_mismatch {
-	uint64_t count;  /* bytes that differ among those checked, 0: the payload is right */
-	uint64_t offset; /* of the first of them */
+	uint64_t count;  /* checked bytes that differ, 0: the payload is correct */
+	uint64_t offset; /* of the first byte that differs */
 	uint8_t expected, got;
 	uint8_t pad[6];
 };
@@ -383,9 +389,9 @@ struct p2p_mismatch {
 /* ---- engine --------------------------------------------------------------------------------------------------- */
 
 /*
- * How a timed loop moves bytes on one device. A package under internal/gpu fills the table; a package under
- * internal/transport calls it. Every function returns P2P_OK or a code with *e set. One thread uses an engine at a
- * time, and calls bind on itself first. Addresses are those of this process (device addresses for a GPU).
+ * Moves bytes on one device, for timed loops. A package under internal/gpu fills the table; a package under
+ * internal/transport calls it. Every function returns P2P_OK or a code with *e set. One thread uses an engine at a time
+ * and calls bind first. Addresses are valid in this process (device addresses for a GPU).
  */
 struct p2p_engine {
 	uint32_t abi;   /* P2P_ABI */
@@ -395,7 +401,7 @@ struct p2p_engine {
 	int (*bind)(void *self, struct p2p_error *e);
 	/* Starts moving n bytes; copies of one engine complete in order. */
 	int (*copy)(void *self, void *dst, const void *src, size_t n, struct p2p_error *e);
-	/* Returns when all that was started is complete and, once followed by a release store, visible to the peer. */
+	/* Waits until all started work is complete. A release store after it makes the bytes visible to the peer. */
 	int (*wait)(void *self, const struct p2p_ctx *c, struct p2p_error *e);
 	/* Starts writing the payload of `key` into n bytes at p. Not timed. */
 	int (*fill)(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
@@ -404,23 +410,24 @@ struct p2p_engine {
 	int (*check)(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
 		     struct p2p_mismatch *m, struct p2p_error *e);
 	/*
-	 * Records what is started between begin and end as one unit that launch starts at once (a CUDA graph).
-	 * NULL where the device has no such thing.
+	 * Records the work started between begin and end as one unit, which launch starts as a whole (a CUDA graph).
+	 * NULL if the engine cannot record.
 	 */
 	int (*record_begin)(void *self, struct p2p_error *e);
 	int (*record_end)(void *self, struct p2p_error *e);
 	int (*launch)(void *self, struct p2p_error *e);
-	/* The stream on which all of the above runs, for libraries that take one (a CUstream). NULL: there is none. */
+	/* The stream on which all of this work runs, for libraries that take one (a CUstream). NULL: there is none. */
 	void *stream;
 	/*
-	 * A transport that moves bytes by other means than copy calls this before a message leaves src, untimed. NULL
-	 * on a sound device; one that commits faults on request spoils the message here.
+	 * Fault-injection hook for sends that bypass copy: a transport that moves bytes without the engine calls it,
+	 * untimed, before it sends the n bytes at src. A faulty device may change them. NULL on a device without fault
+	 * injection.
 	 */
 	int (*leave)(void *self, const void *src, size_t n, struct p2p_error *e);
 	/*
-	 * mark notes, as number i below P2P_MARKS, the point behind all that was started so far; reached says without
-	 * waiting whether all before that point is complete (an event on the stream). NULL where copies are complete
-	 * when copy returns.
+	 * mark sets mark i, below P2P_MARKS, behind all work started so far. reached reports, without waiting, whether
+	 * all work before that mark is complete (an event on the stream). NULL if copies are complete when copy
+	 * returns.
 	 */
 	int (*mark)(void *self, uint32_t i, struct p2p_error *e);
 	int (*reached)(void *self, uint32_t i, int *yes, struct p2p_error *e);
@@ -432,14 +439,14 @@ struct p2p_engine {
 
 /* Names an allocation of one process so that another can map it. */
 struct p2p_handle {
-	uint32_t kind;   /* the device's number for the kind of handle; both ends must agree */
-	int32_t fd;      /* a descriptor that must travel beside the handle; -1: none */
+	uint32_t kind;   /* the device's number for the kind of handle; both processes must use the same kind */
+	int32_t fd;      /* a file descriptor that must be passed along with the handle; -1: none */
 	uint64_t length; /* bytes of the allocation */
-	uint64_t id;     /* the allocation's; the exporting process never gives it to another one */
+	uint64_t id;     /* identifies the allocation; the exporting process never reuses it */
 	uint8_t opaque[64];
 };
 
-/* The allocation that an address lies in. */
+/* The allocation that contains an address. */
 struct p2p_range {
 	uint8_t *base;
 	uint64_t length;
@@ -447,82 +454,84 @@ struct p2p_range {
 };
 
 /*
- * How a timed loop allocates, exports and maps memory of one device and one kind of handle. A package under
- * internal/gpu fills the table. Every function returns P2P_OK or a code with *e set; the calling thread has bound an
- * engine of the device. One thread uses the table at a time. Addresses are those of this process.
+ * Allocates, exports and maps memory of one device by one kind of handle, for timed loops. A package under internal/gpu
+ * fills the table. Every function returns P2P_OK or a code with *e set. The calling thread must have bound an engine of
+ * the device. One thread uses the table at a time. Addresses are valid in this process.
  */
 struct p2p_memory {
 	uint32_t abi; /* P2P_ABI */
-	uint32_t fds; /* 1: handles come with a descriptor */
+	uint32_t fds; /* 1: handles come with a file descriptor */
 	void *self;
-	uint64_t granule; /* allocations are a multiple of so many bytes */
-	/* Allocates at least n bytes, at `at` if that is possible (NULL: anywhere): the caller looks where it came. */
+	uint64_t granule; /* granularity of allocations in bytes */
+	/* Allocates at least n bytes, at `at` if possible (NULL: anywhere). *base may differ from `at`. */
 	int (*alloc)(void *self, size_t n, void *at, void **base, struct p2p_error *e);
 	int (*release)(void *self, void *base, struct p2p_error *e);
-	/* Finds the allocation around p, as the device's library knows it now. */
+	/* Asks the device's library for the allocation that contains p. */
 	int (*range)(void *self, const void *p, struct p2p_range *r, struct p2p_error *e);
-	/* Makes a handle of the allocation that begins at base. h->fd becomes the caller's to close. */
+	/* Makes a handle of the allocation that begins at base. The caller closes h->fd. */
 	int (*export)(void *self, void *base, struct p2p_handle *h, struct p2p_error *e);
-	/* Maps what another process exported. h->fd stays the caller's. */
+	/* Maps an allocation that another process exported. The caller keeps ownership of h->fd. */
 	int (*open)(void *self, const struct p2p_handle *h, void **base, struct p2p_error *e);
 	int (*close)(void *self, void *base, struct p2p_error *e);
-	/* Lets the device's engines reach n bytes of CPU memory at p, whole pages, at full speed. */
+	/*
+	 * Page-locks n bytes of CPU memory at p, whole pages, so that the device's engines access them at full speed.
+	 */
 	int (*pin)(void *self, void *p, size_t n, struct p2p_error *e);
 	int (*unpin)(void *self, void *p, struct p2p_error *e);
-	/* Bytes of the device that nobody uses. */
+	/* Free bytes of the device. */
 	int (*unused)(void *self, uint64_t *bytes, struct p2p_error *e);
 };
 
 /* ---- queue ---------------------------------------------------------------------------------------------------- */
 
-/* One start of a kernel. */
+/* One launch of a kernel. */
 struct p2p_launch {
 	void *kernel;     /* from find */
-	uint32_t ctas;    /* thread blocks; no more than the table's `ctas`, so that all of them run at once */
-	uint32_t threads; /* of a block */
-	uint32_t shared;  /* bytes of shared memory of a block, beside what the kernel declares */
-	uint32_t bytes;   /* of args */
-	const void *args; /* the kernel's one parameter, a struct by value; copied by start */
+	uint32_t ctas;    /* thread blocks; at most the table's `ctas`, so that all of them run concurrently */
+	uint32_t threads; /* per block */
+	uint32_t shared;  /* dynamic shared memory per block, bytes */
+	uint32_t bytes;   /* size of args */
+	const void *args; /* the kernel's only parameter, a struct by value; start copies it */
 	/*
-	 * 1: the kernel waits by itself for the one before it on the queue, which waits as well: its launch may overlap
-	 * that one's end (programmatic dependent launch), where the device can.
+	 * 1: the launch may overlap the end of the previous kernel on the queue if the device supports programmatic
+	 * dependent launch. Both kernels must wait for their predecessor themselves.
 	 */
 	uint32_t overlap;
 	uint32_t pad;
 };
 
 /*
- * Work of a device that is done in order while the host goes on: a stream. A package under internal/gpu fills the
- * table. Every function returns P2P_OK or a code with *e set. One thread uses a queue at a time and calls bind on
- * itself first. Addresses are those of this process.
+ * A device's ordered list of work, which runs asynchronously to the host: a stream. A package under internal/gpu fills
+ * the table. Every function returns P2P_OK or a code with *e set. One thread uses a queue at a time and calls bind
+ * first. Addresses are valid in this process.
  */
 struct p2p_queue {
 	uint32_t abi;  /* P2P_ABI */
-	uint32_t ctas; /* thread blocks that are sure to run at once */
+	uint32_t ctas; /* thread blocks that always run concurrently */
 	void *self;
 	void *stream; /* for libraries that take one (a CUstream); NULL: there is none */
 	int (*bind)(void *self, struct p2p_error *e);
-	/* Finds a kernel by its name; `shared` is the most dynamic shared memory that it will be started with. */
+	/* Finds a kernel by name; `shared` is the largest dynamic shared memory of its launches. */
 	int (*find)(void *self, const char *name, uint32_t shared, void **kernel, struct p2p_error *e);
 	int (*start)(void *self, const struct p2p_launch *l, struct p2p_error *e);
-	/* A copy by the device's copy engine, no kernel. */
+	/* Copies with the device's copy engine, without a kernel. */
 	int (*copy)(void *self, void *dst, const void *src, size_t n, struct p2p_error *e);
 	/*
-	 * Stores value to a word of this device, of a peer that is mapped here, or of pinned CPU memory, once all
-	 * before it is complete; whoever sees the value sees what was written before it.
+	 * Stores value to a word after all work before it is complete. The word is in memory of this device, in mapped
+	 * memory of a peer, or in pinned CPU memory. A reader that sees the value sees everything written before it.
 	 */
 	int (*write)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
-	/* Holds the queue until the word, of this device or of pinned CPU memory, is equal to value. */
+	/* Stream wait: holds the queue until a word, of this device or of pinned CPU memory, equals value. */
 	int (*await)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
-	/* Notes the device's time, as number i below P2P_STAMPS, when all before it is complete. */
+	/* Records event i, below P2P_STAMPS: the device's time when all work before it is complete. */
 	int (*stamp)(void *self, uint32_t i, struct p2p_error *e);
-	/* ns from stamp i to stamp j, once the queue was waited for. */
+	/* ns from event i to event j. The caller must have waited for the queue. */
 	int (*between)(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e);
-	/* Waits until all is done; afterwards what a kernel reports in memory can be read. */
+	/* Waits until all work is complete. Afterwards the host can read what kernels wrote to its memory. */
 	int (*wait)(void *self, const struct p2p_ctx *c, struct p2p_error *e);
 	/*
-	 * What is put on the queue between begin and end is recorded as one unit instead (a CUDA graph), which replay
-	 * then starts as often as it is called. A recording stays until the next begin, or the end of the queue. Stamps
+	 * Work that is enqueued between begin and end does not run but is recorded as one unit (a CUDA graph), which
+	 * every call of replay starts. A recording is valid until the next begin or until the queue is closed. Events
 	 * are not recorded.
 	 */
 	int (*record_begin)(void *self, struct p2p_error *e);

@@ -31,7 +31,7 @@ import (
 // ProgressBytes is the size of one rank's progress page entry.
 const ProgressBytes = C.sizeof_struct_p2p_progress
 
-// Phase is what a rank is doing.
+// Phase is the phase of a rank's run.
 type Phase int
 
 // The phases of a rank.
@@ -61,10 +61,10 @@ type Progress struct{ c *C.struct_p2p_progress }
 // State is a reading of a rank's entry.
 type State struct {
 	Phase      Phase
-	Waiting    string // what for; "" if it is not waiting
+	Waiting    string // what the rank waits for; "" if it does not wait
 	Size, Iter uint64
-	Beat       uint64 // grows whenever something was achieved
-	Want, Have uint64 // of the wait
+	Beat       uint64 // grows whenever the rank makes progress
+	Want, Have uint64 // value that the wait needs, value last read
 }
 
 func (s State) String() string {
@@ -75,13 +75,13 @@ func (s State) String() string {
 	return t
 }
 
-// At notes a phase.
+// At sets the phase.
 func (p *Progress) At(phase Phase) { C.progress_at(p.c, C.int(phase)) }
 
-// Abort asks the rank to return from whatever it waits for.
+// Abort makes the rank's waits return with an error.
 func (p *Progress) Abort() { C.progress_abort(p.c) }
 
-// Read takes a reading.
+// Read returns the rank's state.
 func (p *Progress) Read() State {
 	var phase, waiting C.uint32_t
 	var v [5]C.uint64_t
@@ -97,13 +97,13 @@ func (p *Progress) Read() State {
 	}
 }
 
-// Page is the memory behind the entries of all ranks, a memfd.
+// Page is the memory of the entries of all ranks, a memfd.
 type Page struct {
 	mem  []byte
 	File *os.File // inherited by workers; nil in a worker
 }
 
-// NewPage makes a page for n ranks.
+// NewPage creates a page for n ranks.
 func NewPage(n int) (*Page, error) {
 	fd, err := unix.MemfdCreate("p2pbench-progress", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -123,7 +123,7 @@ func NewPage(n int) (*Page, error) {
 	return p, nil
 }
 
-// MapPage maps the page for n ranks behind f.
+// MapPage maps the page for n ranks from f.
 func MapPage(f *os.File, n int) (*Page, error) {
 	mem, err := unix.Mmap(int(f.Fd()), 0, n*ProgressBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -132,7 +132,7 @@ func MapPage(f *os.File, n int) (*Page, error) {
 	return &Page{mem: mem}, nil
 }
 
-// Rank is the entry of rank r.
+// Rank returns the entry of rank r.
 func (p *Page) Rank(r int) *Progress {
 	return &Progress{c: (*C.struct_p2p_progress)(unsafe.Pointer(&p.mem[r*ProgressBytes]))}
 }

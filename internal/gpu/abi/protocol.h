@@ -1,45 +1,45 @@
 /*
- * protocol.h: how two ranks pass a message from kernel to kernel: staged, put and ll. It is C and CUDA C++ at once, so
- * that the GPUs' kernels and their double on a host run the same lines.
+ * protocol.h: the protocols by which kernels of two ranks exchange messages: staged, put and ll. It is both C and CUDA
+ * C++: GPU kernels and their emulation on the host compile the same code.
  *
- * The includer defines before, all static and inline:
+ * The including file defines first, all static and inline:
  *
- *	SR_FN                       what stands before a function
- *	struct sr_group             the threads of a block that play a role together: `rank`, `size`, what else it likes
+ *	SR_FN                       qualifiers of every function
+ *	struct sr_group             the threads of a block that execute a role together: `rank`, `size`, other fields
  *	sr_sync(g)                  barrier of a group
- *	sr_vote(g, ok)              barrier of a group; true if all its threads say yes
- *	sr_load(word)               reads a word; what was written before it is visible afterwards (acquire, system)
- *	sr_store(word, value)       writes one after all that the group did before its last barrier (release, system)
- *	sr_taken(word, value)       the same where the group only read what the peer may now overwrite: the values are
- *	                            in the group's registers, and its own stores need not be visible first
- *	sr_kept(counter)            reads a counter of this rank that another thread may be writing (relaxed)
- *	sr_keep(counter, value)     writes one (relaxed)
- *	sr_copy(g, dst, src, n)     copies together; complete for the caller only
+ *	sr_vote(g, ok)              barrier of a group; true if ok is true in all its threads
+ *	sr_load(word)               reads a word; writes that precede its store are visible afterwards (acquire, system)
+ *	sr_store(word, value)       writes a word after everything before the group's last barrier (release, system)
+ *	sr_taken(word, value)       the same after reads only: the peer may now overwrite data that is in the group's
+ *	                            registers; stores of the group need not be visible first
+ *	sr_kept(counter)            reads a counter of this rank that another thread may write (relaxed)
+ *	sr_keep(counter, value)     writes such a counter (relaxed)
+ *	sr_copy(g, dst, src, n)     copies with all threads of the group; complete for the calling thread only
  *	sr_poll(a, role, block, word, want)
- *	                            waits until *word >= want; false if it was given up, which it noted in a->state
- *	sr_now(value)               the value, computed here and not later
+ *	                            waits until *word >= want; false if the wait failed, with the cause in a->state
+ *	sr_now(value)               the value, computed at this point and not later
  *
- *	SR_WARP_THREADS             threads of a group that wait for lines together; a group is of whole warps
- *	SR_LANES, SR_WORDS          of those, how many carry a line of 128 bytes together, and 8 byte words of each
- *	SR_AHEAD                    lines that a thread has under way
+ *	SR_WARP_THREADS             threads of a group that wait for lines together; a group consists of whole warps
+ *	SR_LANES, SR_WORDS          threads that carry a line of 128 bytes together, and 8-byte words per thread
+ *	SR_AHEAD                    lines in flight per thread
  *	sr_put_line(line, data, flag)
- *	                            8 bytes of payload with a flag in each half
- *	sr_put_part(line, data)     SR_WORDS words of a line of 128 bytes, whose last word is the flag
+ *	                            stores 8 bytes of payload with a flag in each half
+ *	sr_put_part(line, data)     stores SR_WORDS words of a line of 128 bytes, whose last word is the flag
  *	sr_get_line(a, block, line, n, flag, data), sr_get_part(a, block, line, n, flag, data)
- *	                            called by whole warps: waits for n lines of each thread, 1 or SR_AHEAD; false to all
- *	                            of the warp if it was given up. Where a flag is, the payload is
+ *	                            called by whole warps: waits for n lines per thread, 1 or SR_AHEAD; false in all
+ *	                            threads of the warp if the wait failed. A line with the flag has its payload
  */
 #ifndef P2P_SENDRECV_PROTOCOL_H
 #define P2P_SENDRECV_PROTOCOL_H
 
 /*
- * Every thread has a copy of its block's counters, `c` below: of the roles that it plays, read when the kernel begins
- * (sr_recall) and written back by thread 0 of the role when the kernel ends (sr_remember). The threads of a role may
- * still be reading then if none of them had anything to do; the values are the same, but for head and ll_head, which
- * only thread 0 uses. A resident kernel moves c->offset through the messages of a window.
+ * Every thread has a copy `c` of its block's counters for the roles that it executes. sr_recall reads them from memory
+ * when the kernel begins. Thread 0 of the role writes them back with sr_remember when the kernel ends. If a role had
+ * nothing to do, other threads may still be reading the counters then; they read the same values, except for head and
+ * ll_head, which only thread 0 uses. A resident kernel advances c->offset over the messages of a window.
  */
 
-/* The counters of a block as kept in memory. Those of the other role are its threads' alone: here they are 0. */
+/* Reads the counters of the given roles from memory; the other role's counters are 0. */
 SR_FN struct sr_count sr_recall(const struct sr_count *kept, sr_u32 roles) {
 	struct sr_count c = {0, 0, 0, 0, 0, 0, 0, 0, 0};
 	if (roles & SR_SEND) {
@@ -55,7 +55,7 @@ SR_FN struct sr_count sr_recall(const struct sr_count *kept, sr_u32 roles) {
 	return c;
 }
 
-/* Called by thread 0 of the roles. */
+/* Writes them back. Called by thread 0 of the roles. */
 SR_FN void sr_remember(struct sr_count *kept, const struct sr_count *c, sr_u32 roles) {
 	if (roles & SR_SEND) {
 		sr_keep(&kept->sent, c->sent);
@@ -69,12 +69,12 @@ SR_FN void sr_remember(struct sr_count *kept, const struct sr_count *c, sr_u32 r
 	}
 }
 
-/* A block's part of a message. */
+/* A block's share of a message. */
 struct sr_share {
 	sr_u64 from, bytes;
 };
 
-/* How many pieces of `size` bytes, a multiple of SR_GRAIN, a message is. Both are below 2 TiB. */
+/* The number of pieces of `size` bytes, a multiple of SR_GRAIN, in a message. Both sizes are below 2 TiB. */
 SR_FN sr_u32 sr_pieces(sr_u64 bytes, sr_u64 size) {
 	const sr_u32 grains = (sr_u32)((bytes + SR_GRAIN - 1) / SR_GRAIN), each = (sr_u32)(size / SR_GRAIN);
 	return (grains + each - 1) / each;
@@ -88,7 +88,7 @@ SR_FN struct sr_share sr_share_of(sr_u64 bytes, sr_u32 block, sr_u32 blocks) {
 	return s;
 }
 
-/* Waits for a word together. */
+/* Waits for a word with all threads of the group. */
 SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_u32 block, const sr_u64 *word,
 		   sr_u64 want) {
 	int ok = 1;
@@ -98,15 +98,15 @@ SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_
 }
 
 /*
- * Looks for the room that comes next, while nothing waits for it. What a peer did before it gave the room is acquired
- * here, so that whoever finds *seen to be enough may write without another look.
+ * Polls once for the next credit, before it is needed. The load acquires what the peer did before it gave the credit:
+ * if *seen is already sufficient later, the group may write without polling again.
  */
 SR_FN void sr_look(const struct sr_group *g, const sr_u64 *word, sr_u64 want, sr_u64 *seen) {
 	if (g->rank == 0 && *seen < want)
 		*seen = sr_load(word);
 }
 
-/* Waits for room, unless *seen, what thread 0 saw last, is enough. */
+/* Waits for a credit, unless *seen, the last value that thread 0 read, is sufficient. */
 SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
 			sr_u64 *seen) {
 	int ok = 1;
@@ -117,17 +117,17 @@ SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 bloc
 	return sr_vote(g, ok);
 }
 
-/* Whether this is the first message since the host last had a say. */
+/* Whether this is the first message of a launch or of an iteration of a resident kernel. */
 SR_FN int sr_first(const struct sr_count *c) { return c->offset == 0; }
 
-/* Says to the peer what all threads of the group have finished. */
+/* Publishes to the peer what all threads of the group have finished writing. */
 SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 	sr_sync(g);
 	if (g->rank == 0)
 		sr_store(word, value);
 }
 
-/* The same for what the group has read. */
+/* Publishes to the peer what all threads of the group have finished reading. */
 SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 	sr_sync(g);
 	if (g->rank == 0)
@@ -136,23 +136,23 @@ SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 
 /* ---- staged ----------------------------------------------------------------------------------------------------- */
 
-/* Where step `step` of a block lies in a staging area. */
+/* The offset of step `step` of a block in a staging area. */
 SR_FN sr_u64 sr_slot(const struct sr_args *a, sr_u32 block, sr_u64 step) {
 	return ((sr_u64)block * a->stages + step % a->stages) * a->stride;
 }
 
-/* What head must be before step `step` may be written: the step that lay there was taken. */
+/* The value of head from which step `step` may be written: the receiver has taken the previous step in the slot. */
 SR_FN sr_u64 sr_room(const struct sr_args *a, sr_u64 step) { return step < a->stages ? 0 : step + 1 - a->stages; }
 
 /*
- * Waits until the peer has taken everything that blocks below a->drain have sent. head guards the slots of its own
- * block only: where stride, stages or the number of blocks change, a slot is another block's from now on.
+ * Waits until the peer has taken everything that blocks below a->drain have sent. head protects the slots of its own
+ * block only. When the stride, the number of stages or the number of blocks changes, slots change their block.
  */
 SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
 	int ok = 1;
 	if (a->drain == 0)
 		return 1;
-	/* A block that has already sent this message only makes this wait longer. */
+	/* If a block has already sent this message, this wait only takes longer. */
 	if (g->rank == 0)
 		for (sr_u32 b = 0; ok && b < a->drain; b++)
 			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_kept(&a->count[b].sent));
@@ -194,7 +194,7 @@ SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct 
 
 /* ---- put -------------------------------------------------------------------------------------------------------- */
 
-/* A message may be written once the receiver waits for it: head counts those. */
+/* A message may be written when the receiver has given credit for it: head counts the credits. */
 SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
 	const struct sr_share s = sr_share_of(a->bytes, block, blocks);
 	const sr_u64 *const head = &a->out->head[block].value;
@@ -226,19 +226,20 @@ SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_
 /* ---- ll, ll128 -------------------------------------------------------------------------------------------------- */
 
 /*
- * The form in which a message goes in lines, a constant wherever one of these functions is called.
+ * The form of a message in lines. It is a compile-time constant at every call of these functions.
  *
- * A line is of one thread: 8 bytes of payload, and 4 of flag in each half, since halves may arrive one by one. A wide
- * one is of SR_LANES threads: 120 bytes of payload and 8 of flag, which arrive together where the way is made for it.
+ * A narrow line belongs to one thread: 8 bytes of payload, and a flag of 4 bytes in each half, since the halves may
+ * become visible separately. A wide line (SR_WIDE) belongs to SR_LANES threads: 120 bytes of payload and a flag of 8
+ * bytes, which become visible together on links with atomic 128-byte stores.
  *
- * An aligned message is made of aligned words; of those a thread has several under way. A single one is also one line
- * of each thread at most: there is nothing to decide between what comes and what is answered. An answer has room, since
- * it follows what sr_receive_ll received.
+ * SR_ALIGNED: the message consists of aligned words, and each thread has several lines in flight. SR_SINGLE: in
+ * addition, the message is at most one line per thread, which removes all branches between a receive and its answer.
+ * SR_ANSWER: the message follows an sr_receive_ll, which has already obtained the credit for it.
  */
 enum { SR_WIDE = 1, SR_ALIGNED = 2, SR_SINGLE = 4, SR_ANSWER = 8 };
-enum { SR_WIDE_FLAG = SR_WIDE_LINE / 8 - 1 }; /* number of the word that is the flag */
+enum { SR_WIDE_FLAG = SR_WIDE_LINE / 8 - 1 }; /* index of the flag's word in a wide line */
 
-/* Bytes of payload that a group's lines hold together, and bytes of them. */
+/* Payload in one line of every thread of a group, and the size of these lines, bytes. */
 SR_FN sr_u32 sr_lines_payload(const struct sr_group *g, int form) {
 	return form & SR_WIDE ? g->size / SR_LANES * SR_WIDE_PAYLOAD : g->size * 8;
 }
@@ -247,7 +248,7 @@ SR_FN sr_u32 sr_lines_bytes(const struct sr_group *g, int form) {
 	return form & SR_WIDE ? g->size / SR_LANES * SR_WIDE_LINE : g->size * 16;
 }
 
-/* SR_ALIGNED, and SR_SINGLE, if the messages of a launch are that for this block. */
+/* SR_ALIGNED and SR_SINGLE, as they apply to this block's share of the messages of a launch. */
 SR_FN int sr_form(const struct sr_args *a, const struct sr_group *g, const struct sr_share *s, int form) {
 	const sr_u64 all = (sr_u64)a->src | (sr_u64)a->dst | a->spacing | s->bytes;
 	if (all % 8)
@@ -255,25 +256,29 @@ SR_FN int sr_form(const struct sr_args *a, const struct sr_group *g, const struc
 	return s->bytes && s->bytes <= sr_lines_payload(g, form) ? SR_ALIGNED | SR_SINGLE : SR_ALIGNED;
 }
 
-/* The flag of a message, never 0, which unused memory holds: message % (2^32-1) + 1, or in a wide line message + 1. */
+/*
+ * The flag of a message: message % (2^32-1) + 1, or message + 1 in a wide line. It is never 0, the value of unused
+ * memory.
+ */
 SR_FN sr_u64 sr_flag(sr_u64 message, int form) {
 	const sr_u64 next = message + 1, folded = (next & 0xffffffffu) + (next >> 32);
 	return form & SR_WIDE ? next : (sr_u32)folded + (sr_u32)(folded >> 32);
 }
 
 /*
- * Where the lines of a block begin, in bytes. Both kinds lie in memory of their own: a payload is no flag. The slots of
- * a block lie together, so that going round them stays within a page or two.
+ * The offset of the lines of a block, bytes. Narrow and wide lines use separate memory, so that no payload of one kind
+ * is taken for a flag of the other. The slots of a block are contiguous, so that consecutive messages stay within one
+ * or two pages.
  */
 SR_FN sr_u32 sr_lines_at(sr_u32 block, sr_u64 message, int form) {
 	const sr_u32 slot = block * SR_LL_SLOTS + (sr_u32)message % SR_LL_SLOTS;
 	return form & SR_WIDE ? SR_LL_AREA + slot * (SR_WIDE_LINES * SR_WIDE_LINE) : slot * (2 * SR_LL_BYTES);
 }
 
-/* What ll_head must be before a message may be written: the one that lay there was taken. */
+/* The value of ll_head from which a message may be written: the receiver has taken the previous message in the slot. */
 SR_FN sr_u64 sr_ll_room(sr_u64 message) { return message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS; }
 
-/* The 8 bytes from p on, of which only the first n count. */
+/* Reads the first n, at most 8, bytes at p. */
 SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u32 n) {
 	sr_u64 v = 0;
 	if (n >= 8 && (sr_u64)p % 8 == 0)
@@ -283,6 +288,7 @@ SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u32 n) {
 	return v;
 }
 
+/* Writes them. */
 SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u32 n) {
 	if (n >= 8 && (sr_u64)p % 8 == 0) {
 		*(volatile sr_u64 *)p = v;
@@ -292,22 +298,24 @@ SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u32 n) {
 		*(volatile sr_u8 *)(p + i) = (sr_u8)(v >> (8 * i));
 }
 
+/* The number of bytes from `at` to the end. */
 SR_FN sr_u32 sr_beyond(sr_u32 bytes, sr_u32 at) { return at < bytes ? bytes - at : 0; }
 
 /*
- * A thread's part of a message in lines: of its first line here, and of the others sr_lines_payload and sr_lines_bytes
- * on. All of it is known before the message may be sent, or has come.
+ * A thread's part of a message in lines. The fields describe its first line; each further line is sr_lines_payload
+ * bytes of payload and sr_lines_bytes bytes of lines behind. All of it can be computed before the message may be sent
+ * or has arrived.
  */
 struct sr_line {
-	sr_u8 *line;    /* its part of the line … */
-	sr_u8 *warp;    /* … or what it looks at with the other threads of its warp where it has none … */
-	sr_u8 *payload; /* … and its part of the message */
+	sr_u8 *line;    /* its part of the line */
+	sr_u8 *warp;    /* its part of the warp's first line, which it polls if it has no line of its own */
+	sr_u8 *payload; /* its part of the message */
 	sr_u64 flag;
-	sr_u32 first;          /* number of the first word of its part of a line */
-	sr_u32 reach;          /* bytes of the share from the first line of its warp on: so far all of the warp go */
-	sr_u32 mine;           /* the same from its own line on; 0: it has none */
-	sr_u32 left;           /* the same from its part of the line on */
-	sr_u64 data[SR_WORDS]; /* what is sent */
+	sr_u32 first; /* index of the first word of its part within the line */
+	sr_u32 reach; /* bytes of the share from the warp's first line on: all threads of the warp loop so far */
+	sr_u32 mine;  /* bytes of the share from its own line on; 0: it has no line */
+	sr_u32 left;  /* bytes of the share from its part of the line on */
+	sr_u64 data[SR_WORDS]; /* to send */
 };
 
 SR_FN struct sr_line sr_line_of(const struct sr_group *g, sr_u32 block, const struct sr_share *s, sr_u8 *lines,
@@ -331,14 +339,14 @@ SR_FN struct sr_line sr_line_of(const struct sr_group *g, sr_u32 block, const st
 	return l;
 }
 
-/* Words of a part of a line, of which the last one of a wide line is its flag. */
+/* Words of a thread's part of a line; the last word of a wide line is its flag. */
 SR_FN sr_u32 sr_words_of(int form) { return form & SR_WIDE ? SR_WORDS : 1; }
 
 SR_FN int sr_is_flag(const struct sr_line *l, sr_u32 i, int form) {
 	return (form & SR_WIDE) && i == SR_WORDS - 1 && l->first + i == SR_WIDE_FLAG;
 }
 
-/* What the thread sends in its line `at` bytes of payload on. */
+/* Reads what the thread sends in its line `at` bytes of payload behind the first. */
 SR_FN void sr_read_part(const struct sr_line *l, sr_u32 at, int form, sr_u64 *data) {
 	const sr_u32 left = sr_beyond(l->left, at);
 	for (sr_u32 i = 0; i < sr_words_of(form); i++)
@@ -350,7 +358,7 @@ SR_FN void sr_read_part(const struct sr_line *l, sr_u32 at, int form, sr_u64 *da
 			data[i] = ((const volatile sr_u64 *)(l->payload + at))[i];
 }
 
-/* And where that goes at the receiver. */
+/* Writes what was received in that line. */
 SR_FN void sr_write_part(const struct sr_line *l, sr_u32 at, int form, const sr_u64 *data) {
 	const sr_u32 left = sr_beyond(l->left, at);
 	for (sr_u32 i = 0; i < sr_words_of(form); i++)
@@ -369,10 +377,10 @@ SR_FN void sr_put(const struct sr_line *l, sr_u32 on, const sr_u64 *data, int fo
 		sr_put_line(l->line + on, data[0], (sr_u32)l->flag);
 }
 
-/* Lines that a thread has under way. */
+/* Lines in flight per thread. */
 SR_FN sr_u32 sr_ahead(int form) { return (form & (SR_ALIGNED | SR_SINGLE)) == SR_ALIGNED ? SR_AHEAD : 1; }
 
-/* Takes what came `at` bytes of payload on, in sr_ahead lines. The thread's warp has the first of them. */
+/* Receives sr_ahead lines, from `at` bytes of payload on. The first of them exists for the thread's warp. */
 SR_FN int sr_get(const struct sr_args *a, const struct sr_group *g, sr_u32 block, const struct sr_line *l, sr_u32 at,
 		 sr_u32 on, int form) {
 	const sr_u32 step = sr_lines_payload(g, form), bytes = sr_lines_bytes(g, form), n = sr_ahead(form);
@@ -388,7 +396,7 @@ SR_FN int sr_get(const struct sr_args *a, const struct sr_group *g, sr_u32 block
 	return 1;
 }
 
-/* The message `ahead` of the one that is sent next. */
+/* Prepares the message `ahead` messages behind the next one to send. */
 SR_FN struct sr_line sr_prepare_ll(const struct sr_args *a, const struct sr_group *g, const struct sr_count *c,
 				   sr_u32 block, const struct sr_share *s, sr_u32 ahead, int form) {
 	struct sr_line l = sr_line_of(g, block, s, a->peer_lines, (sr_u8 *)a->src + c->offset + ahead * a->spacing,
@@ -398,7 +406,7 @@ SR_FN struct sr_line sr_prepare_ll(const struct sr_args *a, const struct sr_grou
 	return l;
 }
 
-/* `l` is what sr_prepare_ll gave. */
+/* Sends the message `l`, from sr_prepare_ll. */
 SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
 		     const struct sr_share *s, const struct sr_line *l, int form) {
 	const sr_u32 step = sr_lines_payload(g, form), bytes = sr_lines_bytes(g, form), n = sr_ahead(form);
@@ -420,15 +428,15 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 	}
 	c->ll_room = 0;
 	c->ll_sent++;
-	if (!(form & SR_ANSWER)) /* before the next answer sr_receive_ll looks, when this one's time has been taken */
+	if (!(form & SR_ANSWER)) /* for answers sr_receive_ll polls, outside the answer's time */
 		sr_look(g, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head);
 	return 1;
 }
 
 /*
- * The lines stay the receiver's until sr_release_ll. There is room for what it sends next when it has received: it
- * looks for it before it waits for what comes, so that an answer need not. A group that does not send needs none: its
- * ll_sent is 0.
+ * Receives a message. The receiver owns the lines until sr_release_ll. On return the group also has a credit for the
+ * message that it sends next: it polls for the credit before it waits for the lines, so that an answer need not wait. A
+ * group that does not send needs no credit: its ll_sent is 0.
  */
 SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
 			const struct sr_share *s, int form) {
@@ -445,14 +453,14 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 		if (form & SR_SINGLE)
 			break;
 	}
-	/* The barrier at the end also tells all whether they may send next: that is one less before an answer. */
+	/* The final barrier also tells all threads whether they may send: this saves a barrier before an answer. */
 	c->ll_room = 1;
 	if (sr_vote(g, ok && room))
 		return 1;
 	return sr_vote(g, ok) && sr_await_room(a, g, block, head, want, &c->ll_head);
 }
 
-/* Gives the lines of the message that was received back to the sender. It comes after an answer, if there is one. */
+/* Returns the lines of the received message to the sender. If there is an answer, it is sent before. */
 SR_FN void sr_release_ll(const struct sr_args *a, const struct sr_group *g, struct sr_count *c, sr_u32 block,
 			 const struct sr_share *s, int form) {
 	if (!(form & SR_SINGLE) && s->bytes == 0)
@@ -462,11 +470,9 @@ SR_FN void sr_release_ll(const struct sr_args *a, const struct sr_group *g, stru
 		sr_taken(&a->peer_out->ll_head[block].value, c->ll_received);
 }
 
-/* ---- ws -----------------------------------------------------------------------------------------------------------
- */
+/* ---- ws --------------------------------------------------------------------------------------------------------- */
 
-/* Small messages go in lines: a step through the staging area waits for its bytes before it says that they are there.
- */
+/* Small messages are sent in lines: a staged step must wait for its bytes before it can publish them. */
 SR_FN int sr_send_ws(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block, sr_u32 blocks) {
 	if (!a->in_lines)
 		return sr_send_staged(a, g, c, block, blocks);

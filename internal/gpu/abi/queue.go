@@ -25,7 +25,7 @@ func QueueAt(p unsafe.Pointer) *Queue {
 // Pointer is the struct p2p_queue for C code.
 func (q *Queue) Pointer() unsafe.Pointer { return unsafe.Pointer(q.c) }
 
-// CTAs is how many thread blocks are sure to run at once.
+// CTAs is the number of thread blocks that always run concurrently.
 func (q *Queue) CTAs() int { return int(q.c.ctas) }
 
 // Records reports whether the queue can record what is put on it as one unit.

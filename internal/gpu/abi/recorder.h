@@ -1,45 +1,45 @@
 /*
- * recorder.h: recordings of what a library puts on a stream, as units that start at once (CUDA graphs). A timed loop
- * whose messages a vendor's library moves records that library's calls by this table; a package under internal/gpu
- * fills it.
+ * recorder.h: records the work that a library enqueues on a stream, as a unit that is launched as a whole (a CUDA
+ * graph). Timed loops of transports that use a vendor's library record its calls through this table. A package under
+ * internal/gpu fills the table.
  */
 #ifndef P2P_RECORDER_H
 #define P2P_RECORDER_H
 
 #include "p2p.h"
 
-/* The kernels that one start of a recording launches, as the driver tells. */
+/* The kernels that one launch of a recording runs, as reported by the driver. */
 struct p2p_launches {
-	uint64_t ctas; /* thread blocks of the largest: they run one after the other */
+	uint64_t ctas; /* thread blocks of the largest kernel: kernels run one after the other */
 	uint32_t kernels;
-	uint32_t known; /* 0: text says why not */
-	/* Their names as the linker has them, each once, a line each; nothing where the driver does not tell. */
+	uint32_t known; /* 0: unknown, text gives the reason */
+	/* The distinct mangled names, one per line; empty if the driver does not report names. */
 	char text[512];
 };
 
-/* Says in l why nothing is known. */
+/* Sets l to unknown, with the reason. */
 static inline void p2p_launches_unknown(struct p2p_launches *l, const char *why) {
 	memset(l, 0, sizeof *l);
 	snprintf(l->text, sizeof l->text, "%s", why);
 }
 
 /*
- * Every function but inspect returns P2P_OK or a code with *e set. The calling thread has bound an engine or a queue of
- * the device, whose stream is meant, and stays the same from begin to end.
+ * Every function except inspect returns P2P_OK or a code with *e set. The calling thread must have bound an engine or a
+ * queue of the device that owns the stream. begin and end must be called by the same thread.
  */
 struct p2p_recorder {
 	uint32_t abi; /* P2P_ABI */
 	uint32_t pad;
-	/* From here on what this thread puts on the stream is recorded and does not run. */
+	/* Starts recording: work that this thread enqueues on the stream is recorded and does not run. */
 	int (*begin)(void *stream, struct p2p_error *e);
-	/* Ends it, in any case. *recording is the caller's to drop, NULL after a failure. */
+	/* Ends recording, also after a failure. The caller drops *recording; it is NULL after a failure. */
 	int (*end)(void *stream, void **recording, struct p2p_error *e);
 	int (*drop)(void *recording, struct p2p_error *e);
-	/* Looks into a recording. What cannot be told is told in l->text. */
+	/* Describes the kernels of a recording; if it cannot, l->known is 0 and l->text gives the reason. */
 	void (*inspect)(void *recording, struct p2p_launches *l);
-	/* NULL: inspect can tell. Else the reason why it never does on this driver. */
+	/* NULL if inspect works on this driver, otherwise the reason why it does not. */
 	const char *blind;
-	/* Makes a recording ready to start. *unit is the caller's to release. */
+	/* Instantiates a recording. The caller releases *unit. */
 	int (*make)(void *recording, void **unit, struct p2p_error *e);
 	int (*start)(void *unit, void *stream, struct p2p_error *e);
 	int (*release)(void *unit, struct p2p_error *e);

@@ -19,7 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x7f69a25e
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x944b92ef
 #include <stdlib.h>
 #include "libcuda.h"
 #include "libnvml.h"

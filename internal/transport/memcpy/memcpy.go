@@ -9,7 +9,7 @@ package memcpy
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x4d6b510f
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x6e5658b0
 #cgo LDFLAGS: -lpthread
 #include <stdlib.h>
 #include "memcpy.h"

@@ -1,9 +1,10 @@
-// Package abitest is what tests ask of p2p.h beside what package abi offers: payloads, and facts of a device's memory.
+// Package abitest gives tests access to parts of p2p.h that package abi does not export: payloads, and properties of a
+// device's memory.
 package abitest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x43af0714
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x426a8fc1
 #include "gpu/abi/p2p.h"
 
 static uint64_t payload_key(uint64_t seed, uint64_t size, uint64_t iter, uint64_t rank) {
@@ -18,7 +19,7 @@ import "C"
 
 import "github.com/p2pbench/p2pbench/internal/gpu/abi"
 
-// SampleBytes is the length of each piece that a sampled fill or check covers.
+// SampleBytes is the length of each part that a sampled fill or check covers.
 const SampleBytes = C.P2P_SAMPLE_BYTES
 
 // PayloadKey is the key of one message.
@@ -36,10 +37,10 @@ func table(m *abi.Memory) *C.struct_p2p_memory { return (*C.struct_p2p_memory)(m
 // FDs reports whether handles of the memory come with a descriptor.
 func FDs(m *abi.Memory) bool { return table(m).fds != 0 }
 
-// Granule is the number of bytes that allocations are a multiple of.
+// Granule is the granularity of allocations in bytes.
 func Granule(m *abi.Memory) uint64 { return uint64(table(m).granule) }
 
-// Unused is how many bytes of the device nobody uses. It needs a thread on which an engine of the device was bound.
+// Unused is the number of free bytes of the device. The calling thread must have bound an engine of the device.
 func Unused(m *abi.Memory) (uint64, error) {
 	var n C.uint64_t
 	err := abi.Call(func(e *C.struct_p2p_error) { C.memory_unused(table(m), &n, e) })

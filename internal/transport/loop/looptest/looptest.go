@@ -3,7 +3,7 @@ package looptest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x4d6b510f
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x6e5658b0
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>

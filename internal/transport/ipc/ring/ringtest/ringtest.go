@@ -4,7 +4,7 @@ package ringtest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xc92c0638
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x64ee13c9
 #include "transport/ipc/ring/ring.h"
 
 static uint64_t put_some(struct p2p_ring_writer *w, const struct p2p_message *m, uint64_t n) {
