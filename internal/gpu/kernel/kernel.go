@@ -1,8 +1,8 @@
-// Package kernel holds p2pbench's device code: CUDA C++ sources (src), the PTX that clang made of them (ptx), and
-// the choice between the images. It loads nothing; internal/gpu/cuda does.
+// Package kernel contains p2pbench's device code: CUDA C++ sources (src), the PTX that clang compiles from them (ptx),
+// and the selection of an image. internal/gpu/cuda loads the images.
 //
-// The PTX is committed, so that a user needs a driver and no toolkit. `go generate` renews it with the compiler that
-// scripts/build-kernels names; `scripts/build-kernels --check` compares.
+// The PTX is committed, so that users need the driver but no CUDA toolkit. `go generate` rebuilds it with the compiler
+// that scripts/build-kernels names; `scripts/build-kernels --check` compares it with a fresh build.
 package kernel
 
 //go:generate ../../../scripts/build-kernels
@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Names of the kernels. All take addresses and sizes as 64-bit words; src says what each does.
+// Names of the kernels, with their arguments. Addresses and sizes are 64-bit words; src documents the kernels.
 const (
 	Fill     = "p2p_fill"      // p, n, key, step
 	Check    = "p2p_check"     // p, n, key, step, found
@@ -37,25 +37,25 @@ const (
 	SendrecvPutBulk = "p2p_sr_put_bulk"
 )
 
-// basic are the kernels that every image holds; sm_90 has bulk copies too.
+// basic lists the kernels of every image, bulk those that only sm_90 has.
 var (
 	basic = []string{Fill, Check, Copy, Proxy, SendrecvWS, SendrecvStable, SendrecvPut, SendrecvLL, SendrecvLL128}
 	bulk  = []string{CopyBulk, SendrecvWSBulk, SendrecvPutBulk}
 )
 
-// Format is how an image is written; the device says which one its driver loads.
+// Format is the format of an image. Each device's driver loads one format.
 type Format string
 
-// PTX is the text that NVIDIA's driver compiles for the GPU it finds.
+// PTX is assembly text that NVIDIA's driver compiles for the GPU.
 const PTX Format = "ptx"
 
 // Image is device code for a range of GPUs.
 type Image struct {
 	Format    Format
-	Target    string   // what it was compiled for: "sm_90"; newer GPUs run it too
-	MinDriver int      // lowest version of a driver that takes it, as the vendor counts: 12000 for CUDA 12.0
-	Kernels   []string // what it holds
-	Code      string   // in its format
+	Target    string   // architecture it was compiled for: "sm_90"; newer GPUs run it, too
+	MinDriver int      // oldest driver that loads it, as the vendor numbers drivers: 12000 for CUDA 12.0
+	Kernels   []string // names of its kernels
+	Code      string   // the image in its format
 }
 
 // Has reports whether the image holds a kernel.
@@ -75,7 +75,7 @@ var (
 	ptx90 string
 )
 
-// Images lists the images, the one with the most recent target first.
+// Images lists the images, the newest target first.
 func Images() []Image {
 	return []Image{
 		{Format: PTX, Target: "sm_90", MinDriver: 12000, Kernels: slices.Concat(basic, bulk), Code: ptx90},
@@ -83,8 +83,8 @@ func Images() []Image {
 	}
 }
 
-// Pick chooses the image of that format for a GPU of that architecture: the most recent one that it can run. The error
-// wraps gpu.ErrUnsupported.
+// Pick returns the image of that format with the newest target that a GPU of architecture arch can run. The error wraps
+// gpu.ErrUnsupported.
 func Pick(format Format, arch string) (Image, error) {
 	have, err := number(arch)
 	if err != nil {
@@ -103,7 +103,7 @@ func number(arch string) (int, error) {
 	digits, ok := strings.CutPrefix(arch, "sm_")
 	n, err := strconv.Atoi(digits)
 	if !ok || err != nil || n <= 0 {
-		return 0, fmt.Errorf("kernel: %q is no architecture like sm_90: %w", arch, gpu.ErrUnsupported)
+		return 0, fmt.Errorf("kernel: %q is not an architecture name like sm_90: %w", arch, gpu.ErrUnsupported)
 	}
 	return n, nil
 }

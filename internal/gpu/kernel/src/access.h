@@ -1,10 +1,10 @@
-// access.h: loads and stores of global memory as the copying kernels want them.
+// access.h: loads and stores of global memory for the copy kernels.
 #ifndef P2P_ACCESS_H
 #define P2P_ACCESS_H
 
 #include "device.h"
 
-// Source bytes are read once: they need no place in L1.
+// Source bytes are read once and need not be kept in L1.
 DEVICE u32x4 load(const u32x4 *p) {
 	u32x4 v;
 	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -1,10 +1,10 @@
-// bulk.cu: copies with the bulk copy engine of sm_90, through shared memory. One thread of a block starts it all.
+// bulk.cu: copies with the bulk copy engine of sm_90, through shared memory. One thread of a block starts all copies.
 #include "bulkcopy.h"
 #include "sync.h"
 
-constexpr u32 stages = 8;             // buffers of a block …
-constexpr u32 stage_bytes = 16 << 10; // … and their size; the host gives stages * stage_bytes of shared memory
-constexpr u32 ahead = 4;              // loads under way; the other stages drain
+constexpr u32 stages = 8;             // buffers per block
+constexpr u32 stage_bytes = 16 << 10; // size of a buffer; the launch has stages * stage_bytes of shared memory
+constexpr u32 ahead = 4;              // loads in flight; the other buffers are being stored from
 
 extern SHARED __attribute__((aligned(128))) u8 stage[];
 SHARED __attribute__((aligned(8))) u64 loaded[stages];
@@ -40,7 +40,7 @@ DEVICE void copy_share(const Share *c) {
 		bulk_await(&loaded[k % stages], k / stages & 1);
 		bulk_store(c->dst + chunk_offset(k), stage + k % stages * stage_bytes, chunk_bytes(c, k));
 		if (k + ahead < chunks) {
-			// The stage that load k + ahead goes to was stored from stages - ahead stores ago.
+			// The store from the buffer that load k + ahead overwrites was stages - ahead stores ago.
 			bulk_stores_read<stages - ahead>();
 			start_load(c, k + ahead);
 		}
@@ -50,8 +50,8 @@ DEVICE void copy_share(const Share *c) {
 	fence();
 }
 
-// Copies n bytes with blocks of one warp; dst and src have the same remainder modulo 16 and do not overlap. The
-// bytes before the first and after the last multiple of 16 go by the warp's other lanes.
+// Copies n bytes with blocks of one warp; dst and src have the same remainder modulo 16 and do not overlap. The warp's
+// other lanes copy the bytes before the first and after the last multiple of 16.
 KERNEL(32) p2p_copy_bulk(u8 *dst, const u8 *src, u64 n) {
 	const u64 head = bytes_to(dst, 16, n), body = (n - head) / 16 * 16, tail = head + body;
 	if (thread() == 0) {

@@ -1,5 +1,5 @@
-// bulkcopy.h: the bulk copy engine of sm_90: bytes go to shared memory and from there to where they shall be, started
-// and awaited by one thread. Addresses and lengths are multiples of 16.
+// bulkcopy.h: the bulk copy engine of sm_90, which copies between global and shared memory. One thread starts the
+// copies and waits for them. Addresses and lengths are multiples of 16.
 #ifndef P2P_BULKCOPY_H
 #define P2P_BULKCOPY_H
 
@@ -23,8 +23,8 @@ DEVICE void bulk_load(u8 *to, const u8 *from, u32 bytes, u64 *barrier) {
 		     : "memory");
 }
 
-// Waits for a barrier's load; parity is 0 for its first, 1 for its second, and so on in turn. A load ends or faults;
-// the bound only turns a mistake here into a trap instead of a hang.
+// Waits for a barrier's load; parity is 0 for its first, 1 for its second, and so on alternately. A load always
+// completes or faults; the bound only turns a bug here into a trap instead of a hang.
 DEVICE void bulk_await(u64 *barrier, u32 parity) {
 #pragma unroll 1
 	for (u32 tries = 0; tries < 1u << 24; tries++) {
@@ -41,7 +41,7 @@ DEVICE void bulk_await(u64 *barrier, u32 parity) {
 	__builtin_trap();
 }
 
-// Starts a store, as a group of its own.
+// Starts a store, as a separate bulk group.
 DEVICE void bulk_store(u8 *to, const u8 *from, u32 bytes) {
 	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global(to)), "r"(shared(from)),
 		     "r"(bytes)
@@ -59,7 +59,7 @@ template <int Pending> DEVICE void bulk_stores_done() {
 	asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// Between bulk copies and what other instructions of this thread do with the same memory.
+// Orders bulk copies and ordinary accesses of this thread to the same memory.
 DEVICE void bulk_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 #endif

@@ -1,13 +1,13 @@
 // check.cu: compares a message with its payload.
 #include "payload.h"
 
-// What a check found. The host sets count to 0 and first to ~0 before; both are in device memory.
+// The result of a check, in device memory. The host initialises count to 0 and first to ~0.
 struct Found {
 	u64 count; // bytes that differ
-	u64 first; // the lowest offset among them
+	u64 first; // lowest offset of a byte that differs
 };
 
-// One thread's share of a check.
+// The result of one thread.
 struct Tally {
 	u64 count, first;
 };

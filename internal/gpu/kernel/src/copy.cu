@@ -1,8 +1,8 @@
-// copy.cu: copies with loads and stores, from all SMs or from a few.
+// copy.cu: copies with loads and stores, on all SMs or some of them.
 #include "access.h"
 
-// Copies whole rounds from vector `done` on and returns where it stopped. In a round every thread of the grid moves
-// Unroll vectors, all loads under way before the first store.
+// Copies whole rounds from vector `done` on and returns the number of the next vector. In a round every thread of the
+// grid copies Unroll vectors, with all loads issued before the first store.
 template <int Unroll, class V> DEVICE u64 copy_rounds(V *dst, const V *src, u64 done, u64 count) {
 	const u64 width = threads(), round = ranks() * Unroll;
 	for (u64 i = done + (u64)block() * width * Unroll + thread(); done + round <= count;
@@ -34,7 +34,8 @@ template <class V> DEVICE void copy_as(u8 *dst, const u8 *src, u64 n) {
 		dst[tail + rank()] = src[tail + rank()];
 }
 
-// Copies n bytes; the two must not overlap. The widest access that suits both addresses is used.
+// Copies n bytes between buffers that do not overlap, with the widest access that the alignment of both addresses
+// permits.
 KERNEL(512) p2p_copy(u8 *dst, const u8 *src, u64 n) {
 	const u64 apart = (u64)dst ^ (u64)src;
 	if (apart % 16 == 0)

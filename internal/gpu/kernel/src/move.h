@@ -1,16 +1,17 @@
-// move.h: copies by part of a block while its kernel goes on, from memory that others write meanwhile.
+// move.h: copies by some threads of a running kernel, from memory that other processors may have written since the
+// kernel started.
 #ifndef P2P_MOVE_H
 #define P2P_MOVE_H
 
 #include "access.h"
 
-// The threads that copy a message together.
+// The threads that copy a message together, as this thread sees them.
 struct Team {
 	u32 block, blocks, thread, threads;
 };
 
-// The source may have changed since the kernel started, which forbids the read-only path that p2p_copy takes. What
-// the block's acquire of the message precedes is not stale in L1.
+// Not the read-only path of p2p_copy, because the source may have changed since the kernel started. After the block's
+// acquire of the message, L1 holds no stale bytes of it.
 DEVICE u32x4 load_fresh(const u32x4 *p) {
 	u32x4 v;
 	asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -26,7 +27,7 @@ template <class V> DEVICE void store_fresh(V *p, V v) { *(volatile Global<V> *)p
 DEVICE void store_fresh(u32x4 *p, u32x4 v) { store(p, v); }
 
 // Copies n bytes as vectors of type V; dst and src have the same remainder modulo its size. All loads of a round are
-// under way before its first store: what is left after the whole rounds takes one more memory latency, not several.
+// issued before its first store, so that the rest after the whole rounds costs one memory latency, not several.
 template <class V> DEVICE void move_as(Team t, u8 *dst, const u8 *src, u64 n) {
 	constexpr int unroll = 8;
 	const u64 head = bytes_to(dst, sizeof(V), n), vectors = (n - head) / sizeof(V),
@@ -62,19 +63,19 @@ template <class V> DEVICE void move_as(Team t, u8 *dst, const u8 *src, u64 n) {
 		store_fresh(dst + tail + rank, load_fresh(src + tail + rank));
 }
 
-// A row is 16 bytes a lane of a warp. A warp moves chunks of so many rows, whose distances are known here: addresses
-// take no registers then, which the bytes under way need. A team that moves rows has whole warps.
+// A row is 16 bytes per lane of a warp. A warp copies chunks of chunk_rows rows at distances known at compile time:
+// their addresses need no registers, which the data in flight needs. A team that copies rows has whole warps.
 constexpr u32 warp_lanes = 32, chunk_rows = 8;
 constexpr u64 row_bytes = warp_lanes * sizeof(u32x4), warp_chunk = chunk_rows * row_bytes;
 
-// Where a lane is, and how many bytes there are from its warp's first lane on.
+// The position of a lane, and the number of bytes from its warp's first lane to the end.
 struct Place {
 	u8 *to;
 	const u8 *from;
 	u64 left;
 };
 
-// Moves as many rows, so far apart, and goes on by `step`; all loads are under way before the first store.
+// Copies Rows rows at a distance of `apart` bytes and advances by `step`; all loads are issued before the first store.
 template <u32 Rows> DEVICE void move_row(Place *p, u64 apart, u64 step) {
 	u32x4 v[Rows];
 #pragma unroll
@@ -93,8 +94,8 @@ DEVICE Place place_of(u64 warp, u64 width, u64 lane, u8 *dst, const u8 *src, u64
 	return {dst + first + lane, src + first + lane, n > first ? n - first : 0};
 }
 
-// Chunks go to the warps in turn, and of what is less than a chunk for each of them, rows: so all take part in a short
-// copy too.
+// Distributes chunks round-robin over the warps. The rest, less than a chunk for each warp, is distributed by rows, so
+// that all warps take part in a short copy, too.
 DEVICE void move_vectors(Team t, u8 *dst, const u8 *src, u64 n) {
 	const u64 warps = t.threads / warp_lanes, all = t.blocks * warps,
 		  warp = t.block * warps + t.thread / warp_lanes;
@@ -131,7 +132,8 @@ DEVICE void move_rows(Team t, u8 *dst, const u8 *src, u64 n) {
 	}
 }
 
-// Copies n bytes with the widest access that suits both addresses; the two must not overlap.
+// Copies n bytes between buffers that do not overlap, with the widest access that the alignment of both addresses
+// permits.
 DEVICE void move(Team t, u8 *dst, const u8 *src, u64 n) {
 	const u64 apart = (u64)dst ^ (u64)src;
 	if (apart % 16 == 0)

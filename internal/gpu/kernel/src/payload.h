@@ -1,4 +1,4 @@
-// payload.h: the payload function of internal/gpu/abi/p2p.h, and which bytes a sampled pass covers.
+// payload.h: the payload function of internal/gpu/abi/p2p.h, and the bytes that a sampled pass covers.
 #ifndef P2P_PAYLOAD_H
 #define P2P_PAYLOAD_H
 
@@ -16,7 +16,7 @@ DEVICE u32 payload_word(u64 key, u64 index) {
 
 DEVICE u8 payload_byte(u64 key, u64 offset) { return (u8)(payload_word(key, offset >> 2) >> (8 * (offset & 3))); }
 
-// The 16 bytes from `offset` on, which need not be a multiple of anything.
+// The 16 bytes from `offset` on, which may have any alignment.
 DEVICE u32x4 payload16(u64 key, u64 offset) {
 	const u64 i = offset >> 2;
 	const u32 shift = 8 * (u32)(offset & 3);
@@ -31,11 +31,11 @@ DEVICE u32x4 payload16(u64 key, u64 offset) {
 	return v;
 }
 
-// A sampled pass over n > 0 bytes visits sample_offset(i) for i below sample_count. No byte is visited twice: what
-// the last piece shares with the others is left to them.
+// A sampled pass over n > 0 bytes visits sample_offset(i) for i below sample_count. No byte is visited twice: the last
+// part skips the bytes that it shares with the part before.
 DEVICE u64 sample_count(u64 n, u64 step) { return ((n - 1) / step + 2) * sample_bytes; }
 
-// Gives the offset of visit i; false if that visit has nothing to do.
+// Computes the offset of visit i; false if there is no byte to visit.
 DEVICE bool sample_offset(u64 i, u64 n, u64 step, u64 *offset) {
 	const u64 piece = i / sample_bytes, at = i % sample_bytes;
 	if (piece <= (n - 1) / step) {

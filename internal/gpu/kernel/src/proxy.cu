@@ -1,12 +1,12 @@
-// proxy.cu: a kernel that stays on the GPU and copies what the host asks for through a ring in the host's memory.
+// proxy.cu: a resident kernel that executes copies, which the host posts to a ring in host memory.
 //
-// Thread block 0, the front, reads the ring. It copies small messages alone; large ones it also writes into a ring of
-// the same shape in device memory, which the other blocks read, and each block copies its share. The front answers
-// with the sequence number of the last complete message. internal/gpu/cuda/proxy.h is the host's side of this.
+// Thread block 0, the front, reads the ring. It copies small messages alone. Large ones it also writes into a ring in
+// device memory, which the other blocks read, and each block copies its share. The front publishes the sequence number
+// of the last complete message. internal/gpu/cuda/proxy.h is the host side.
 #include "move.h"
 #include "sync.h"
 
-// A message as it lies in a ring. It is complete when the seal is right, in whatever order its words arrive.
+// A message in a ring. Its words may arrive in any order: it is complete when the seal (a checksum) matches.
 struct Message {
 	u64 dst, src;
 	u64 n; // bytes, or stop
@@ -14,26 +14,26 @@ struct Message {
 };
 
 constexpr u64 stop = ~0ull;            // length of the message that ends the kernel
-constexpr u32 group = 4;               // messages that one read of a ring takes in: 128 bytes
-constexpr u64 warp_bytes = 4 << 10;    // up to here a warp copies alone: no barrier is in the way
-constexpr u64 block_bytes = 64 << 10;  // up to here the front does
-constexpr u32 look_at_clock = 64;      // reads of a ring between two looks at the clock
-constexpr u64 lost_ns = 120000000000u; // a wait for another block that is a mistake here, or the host's end
+constexpr u32 group = 4;               // messages per read of a ring: 128 bytes
+constexpr u64 warp_bytes = 4 << 10;    // largest message that one warp copies alone, without a barrier
+constexpr u64 block_bytes = 64 << 10;  // largest message that the front copies alone
+constexpr u32 look_at_clock = 64;      // reads of a ring between two reads of the clock
+constexpr u64 lost_ns = 120000000000u; // longest wait for another block; longer means a bug here, or that the host died
 
-// What the kernel tells the host. Each word is written by the front only.
+// Results for the host, written by the front only.
 struct Answer {
 	u64 done;   // sequence number of the last complete message
-	u64 exited; // number of the launch that has left
+	u64 exited; // number of the last launch that has ended
 };
 
-// What the blocks share: device memory, zero before the first launch.
+// Device memory shared by the blocks, zero before the first launch.
 struct Work {
 	Message ring[group];
-	u64 arrived; // shares that the blocks other than the front have ever finished
+	u64 arrived; // shares finished by all blocks but the front, over all launches
 };
 
-// What a block has last read of its ring, and which of that all its warps shall copy: `number` messages from `first`
-// on. Number 0 sends them home.
+// `batch` holds the messages that the block has last read from its ring. `order` selects those that all its warps copy:
+// `number` messages from `first` on; number 0: exit.
 struct Order {
 	u32 first, number;
 };
@@ -42,7 +42,7 @@ SHARED Order order;
 
 DEVICE void warp_barrier() { __nvvm_bar_warp_sync(~0u); }
 
-// Makes an answer visible to the host; what it stands for is fenced before.
+// Stores a word for the host. The caller has executed a fence after the work that the word announces.
 DEVICE void answer(u64 *word, u64 value) {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
 }
@@ -60,7 +60,7 @@ DEVICE void move(Team t, const Message *m) { move(t, (u8 *)m->dst, (const u8 *)m
 
 DEVICE bool divided(const Message *m) { return m->n > block_bytes && blocks() > 1; }
 
-// Copies this block's part of what was ordered.
+// Copies this block's share of the messages in `order`.
 DEVICE void move_ordered() {
 #pragma unroll 1
 	for (u32 i = order.first; i < order.first + order.number; i++) {
@@ -70,7 +70,7 @@ DEVICE void move_ordered() {
 	}
 }
 
-// Whether a warp does better alone.
+// Whether one warp should copy the messages alone.
 DEVICE bool for_a_warp(u32 from, u32 number) {
 	for (u32 i = from; i < from + number; i++)
 		if (batch[i].n > warp_bytes || (batch[i].dst ^ batch[i].src) % 16)
@@ -80,13 +80,13 @@ DEVICE bool for_a_warp(u32 from, u32 number) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-// Reads the group of a ring of `slots` messages that number seq is in, with one access of one warp, so that a read of
-// the host's memory crosses the bus once. Returns how many messages from seq on are complete; they are in the batch
-// from seq % group on. All lanes of the warp call.
+// Reads the group that contains message seq from a ring of `slots` messages. One warp reads it with one access, so that
+// a read of host memory crosses the bus once. Returns the number of complete messages from seq on; they are in `batch`
+// from seq % group on. All lanes of the warp call it.
 DEVICE u32 receive(const Message *ring, u64 slots, u64 seq) {
 	const u32 lane = thread(), at = seq % group;
 	bool ok = false;
-	warp_barrier(); // nobody looks at the last batch any more
+	warp_barrier(); // all lanes have finished with the previous batch
 	if (lane < 2 * group) {
 		const u64 p = global(ring + (seq & (slots - 1)) - at) + 16 * lane;
 		u64 *const half = &batch[lane / 2].dst + lane % 2 * 2;
@@ -104,8 +104,8 @@ DEVICE u32 receive(const Message *ring, u64 slots, u64 seq) {
 
 DEVICE bool overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes) { return a < b + b_bytes && b < a + a_bytes; }
 
-// How many of the messages can be copied at the same time: none of them touches what an earlier one writes, none
-// writes what an earlier one reads. A stop is alone.
+// The number of messages that can be copied concurrently: none reads or writes memory that an earlier one writes, and
+// none writes memory that an earlier one reads. A stop message is always alone.
 DEVICE u32 independent(u32 from, u32 number) {
 	for (u32 j = from; j < from + number; j++) {
 		const Message *const b = &batch[j];
@@ -121,7 +121,7 @@ DEVICE u32 independent(u32 from, u32 number) {
 	return number;
 }
 
-// Hands a message to the other blocks; one thread calls.
+// Posts a message to the other blocks; one thread calls it.
 DEVICE void forward(Work *w, const Message *m, u64 seq) {
 	Message *const to = &w->ring[seq % group];
 	store_fresh(&to->dst, m->dst);
@@ -132,7 +132,7 @@ DEVICE void forward(Work *w, const Message *m, u64 seq) {
 		     : "memory");
 }
 
-// Adds finished shares; the block's bytes are fenced before.
+// Adds finished shares. The caller has executed a fence after the block's copies.
 DEVICE void arrive(Work *w, u64 shares) {
 	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(global(&w->arrived)), "l"(shares) : "memory");
 }
@@ -143,7 +143,7 @@ DEVICE u64 arrivals(const Work *w) {
 	return n;
 }
 
-// Waits until the other blocks have finished `want` shares in all; one thread calls.
+// Waits until the other blocks have finished `want` shares in total; one thread calls it.
 DEVICE void await_arrivals(const Work *w, u64 want) {
 	u64 since = 0;
 #pragma unroll 1
@@ -159,27 +159,27 @@ DEVICE void await_arrivals(const Work *w, u64 want) {
 
 // ---- the blocks -----------------------------------------------------------------------------------------------------
 //
-// In each block warp 0 reads the ring and gives the order; all warps carry it out; warp 0 reports.
+// In each block warp 0 reads the ring and writes `order`; all warps copy; warp 0 reports completion.
 
-// A block's side of its ring; warp 0 uses it.
+// A block's view of its ring, used by warp 0.
 struct Side {
 	const Message *ring;
 	u64 slots;
 	u64 seq; // the next message
 	Work *work;
-	// Of the front:
+	// The front only:
 	Answer *host;
-	u64 forwarded; // number of the last message that the other blocks got
-	u64 shares;    // that they will have finished by then, in all
-	u64 awaited;   // shares that the front has seen finished
+	u64 forwarded; // number of the last message posted to the other blocks
+	u64 shares;    // total shares of all messages posted to them
+	u64 awaited;   // shares that are known to be finished
 };
 
-// When the front leaves by itself.
+// Limits on the run time of the front.
 struct Limits {
-	u64 idle_ns, life_ns; // without a message; in all
-	u64 began, busy;      // when it came; when it last knew of a message
+	u64 idle_ns, life_ns; // maximum time without a message; maximum total time
+	u64 began, busy;      // start of the kernel; last time at which it had a message
 	u32 turn;             // reads of the ring
-	bool worked;          // since the last look at the clock
+	bool worked;          // it had a message since the clock was last read
 };
 
 DEVICE u32 give_order(u32 from, u32 number) {
@@ -188,7 +188,7 @@ DEVICE u32 give_order(u32 from, u32 number) {
 	return number;
 }
 
-// Tells the host that `number` more messages are complete, and makes it true.
+// Publishes to the host, after a fence, that `number` more messages are complete.
 DEVICE void complete(Side *s, u32 number) {
 	s->seq += number;
 	if (thread() == 0) {
@@ -216,7 +216,7 @@ DEVICE void forward_large(Side *s, u32 from, u32 number) {
 		}
 }
 
-// Looks at the clock; the lanes of the warp agree.
+// Whether a limit is reached; the same result in all lanes of the warp.
 DEVICE bool time_to_leave(Limits *l) {
 	const u64 t = now();
 	l->busy = l->worked ? t : l->busy;
@@ -234,8 +234,9 @@ DEVICE void leave(Side *s, u64 launch) {
 	}
 }
 
-// Serves the host until there is something for the whole block: an order, or to leave because the host said so, was
-// silent for idle_ns, or life_ns are over, which lets those in who wait for the GPU to be empty. Returns the order.
+// Serves the host with warp 0 until there are messages for the whole block, which it returns as order, or until the
+// kernel must exit (order 0): the host posted a stop, posted nothing for idle_ns, or life_ns have passed. The limit
+// life_ns lets operations proceed that wait for an idle GPU.
 DEVICE u32 front_order(Side *s, Limits *l, u64 launch) {
 #pragma unroll 1
 	while (++l->turn % look_at_clock || !time_to_leave(l)) {
@@ -259,7 +260,7 @@ DEVICE u32 front_order(Side *s, Limits *l, u64 launch) {
 	return give_order(0, 0);
 }
 
-// The same for another block, which serves the front.
+// The same for the other blocks, whose messages the front posts.
 DEVICE u32 share_order(const Side *s) {
 	const u64 since = now();
 #pragma unroll 1
@@ -281,9 +282,9 @@ DEVICE void share_done(Side *s, u32 number) {
 	}
 }
 
-// Copies what the messages of the ring from number `seq` on ask for; `slots` is a power of two. `launch` counts the
-// launches from 1: messages between the blocks are numbered from launch * 2^32 + 1, so that none of an earlier launch
-// is taken for one of this.
+// Executes the copies that the messages of the ring from number `seq` on describe; `slots` is a power of two. `launch`
+// counts the launches from 1: messages between the blocks are numbered from launch * 2^32 + 1, so that no message of an
+// earlier launch is taken for one of this launch.
 KERNEL(512)
 p2p_proxy(const Message *ring, u64 slots, Answer *host, Work *work, u64 seq, u64 launch, u64 idle_ns, u64 life_ns) {
 	const bool front = block() == 0, leads = thread() < 32;

@@ -1,8 +1,8 @@
-// sendrecv.cu: kernels that pass messages to kernels on other GPUs by loads and stores. The protocols are in
-// gpu/abi/protocol.h, and what a launch is told in gpu/abi/sendrecv.h.
+// sendrecv.cu: kernels that send messages to kernels on other GPUs by loads and stores. The protocols are in
+// gpu/abi/protocol.h, the arguments of a launch in gpu/abi/sendrecv.h.
 #include "sendrecv.h"
 
-// The first sender_warps warps of a block send while the others receive.
+// The first sender_warps warps of a block send; the others receive.
 struct ByWarp {
 	static constexpr bool divided = true;
 	MEMBER u32 pair() const { return block(); }
@@ -40,13 +40,13 @@ struct Put : ByWarp {
 	}
 };
 
-// 16 warps that send, and one that waits.
+// 16 warps send, and one warp waits for messages.
 KERNEL_ALONE(544) p2p_sr_put(const sr_args args) {
 	const sr_args a = args;
 	run(&a, Put());
 }
 
-// Even blocks send and odd ones receive, with all their threads.
+// Even blocks send and odd blocks receive, with all their threads.
 struct Stable {
 	static constexpr bool divided = true;
 	MEMBER u32 pair() const { return block() / 2; }
@@ -65,10 +65,10 @@ KERNEL_ALONE(512) p2p_sr_stable(const sr_args args) {
 	run(&a, Stable());
 }
 
-// All threads send and receive. Sending waits for nobody, as a rule.
+// All threads send and receive. Sending seldom waits, because credits arrive early.
 template <int form> struct Lines {
 	static constexpr bool divided = false;
-	sr_share share; // of a message, the same for all
+	sr_share share; // the block's share, the same for every message
 	MEMBER u32 pair() const { return block(); }
 	MEMBER u32 plays(const sr_args *) const { return SR_SEND | SR_RECEIVE; }
 	MEMBER bool leads(const sr_args *) const { return thread() == 0; }
@@ -79,7 +79,7 @@ template <int form> struct Lines {
 	MEMBER bool send(const sr_args *a, sr_group *g, sr_count *c, const sr_line *l) const {
 		return sr_send_ll(a, g, c, block(), &share, l, form);
 	}
-	// What is sent behind a receive needs not wait.
+	// Sends after a receive, without waiting for a credit.
 	MEMBER void reply(const sr_args *a, sr_group *g, sr_count *c, const sr_line *l) const {
 		sr_send_ll(a, g, c, block(), &share, l, form | SR_ANSWER);
 	}
@@ -90,7 +90,8 @@ template <int form> struct Lines {
 		sr_release_ll(a, g, c, block(), &share, form);
 	}
 
-	// Round trips of single messages. What is sent next is read while the wait for what comes lasts.
+	// The answering side of round trips of single-line messages. The next message is read before the wait for the
+	// peer's message.
 	MEMBER bool answer(const sr_args *a, u32 messages, sr_count *c) const {
 		sr_group g = {thread(), threads(), 1};
 		sr_line next = prepare(a, &g, c, 0);
@@ -106,8 +107,8 @@ template <int form> struct Lines {
 		return false;
 	}
 
-	// The sample of a round trip ends when the next message has left: to look at the clock takes longer than to
-	// post it.
+	// The initiating side. The sample of a round trip ends after the next message was sent, because reading the
+	// clock takes longer than sending it.
 	MEMBER bool ask(const sr_args *a, u32 messages, sr_count *c, Iteration *it) const {
 		sr_group g = {thread(), threads(), 1};
 		sr_line next = prepare(a, &g, c, 0);
@@ -131,7 +132,7 @@ template <int form> struct Lines {
 		return true;
 	}
 
-	// Messages of any kind, in any order.
+	// Messages of any size, with the roles in any order.
 	MEMBER bool any(const sr_args *a, u32 messages, sr_count *c, Iteration *it) const {
 		sr_group g = {thread(), threads(), 1};
 #pragma unroll 1

@@ -1,5 +1,5 @@
-// sendrecv.h: what the kernels that send and receive have in common: the primitives of gpu/abi/protocol.h, and the two
-// ways in which a kernel runs, once and resident.
+// sendrecv.h: common code of the kernels that send and receive: the primitives of gpu/abi/protocol.h, and the main loop
+// of one-shot and resident kernels.
 #ifndef P2P_SENDRECV_KERNELS_H
 #define P2P_SENDRECV_KERNELS_H
 
@@ -11,14 +11,14 @@
 
 // ---- primitives -----------------------------------------------------------------------------------------------------
 
-// Threads of a block that play a role together; all warps of a role are whole. `bar` is their named barrier.
+// Threads of a block that execute a role together; a role has whole warps. `bar` is their named barrier.
 struct sr_group {
 	u32 rank, size, bar;
 };
 
 DEVICE void sr_sync(const sr_group *g) { asm volatile("bar.sync %0, %1;" ::"r"(g->bar), "r"(g->size) : "memory"); }
 
-// Barrier of `size` threads; true if all say yes.
+// Barrier of `size` threads; true if ok is true in all of them.
 DEVICE bool all_agree(u32 bar, u32 size, bool ok) {
 	u32 all;
 	asm volatile("{\n\t.reg .pred p, q;\n\t"
@@ -46,20 +46,19 @@ DEVICE void sr_store(u64 *word, u64 value) {
 
 DEVICE u32 load_u32(const u32 *p) { return *(const volatile Global<u32> *)p; }
 
-// Why no release: fence.acq_rel.sys orders stores too, so that it would wait for the copies of this group, and for what
-// the block's senders have under way on NVLink, before the peer may go on. Without it there is no release pattern here,
-// so causality order does not put the group's loads in front of the stores of the peer, which acquires this word
-// (sr_load). That no load returns what such a store writes follows otherwise:
+// Why there is no release: fence.acq_rel.sys orders stores, too. It would delay the peer until the copies of this group
+// and the stores of the block's senders on NVLink are complete. Without the fence there is no release pattern, so
+// causality order does not order the group's loads before the stores of the peer, which acquires this word (sr_load).
+// Still no load can return what such a store writes:
 //
-// - Ordinary copies: there is a barrier of the group before (bar.sync), in front of which its memory accesses are
+// - Ordinary copies: a barrier of the group (bar.sync) precedes this store, and memory accesses before the barrier are
 //   performed relative to all its threads. A read has been performed when its value has been transmitted from memory
-//   and cannot be modified by another thread (PTX ISA, at membar). So each value is fixed before this store is issued,
-//   and a store of the peer is issued later still: it depends on a load that has returned the word.
-// - Lines, and copies in bulk: this store depends on the loads, through the flags that come with the payload and that
-// the
-//   threads vote on (bar.red), or through mbarrier.try_wait, which has seen complete_tx of the copy that read. A load
-//   that returned what a store of the peer writes would close a chain of dependencies and reads onto itself, a value
-//   out of thin air, which the model forbids. Completion by an mbarrier includes the fence between the proxies.
+//   and cannot be modified by another thread (PTX ISA, at membar). So each value is fixed before this store is issued.
+//   The peer's stores are issued later, since they depend on a load that has returned this word.
+// - Lines and bulk copies: this store depends on the loads, through the flags that arrive with the payload and that the
+//   threads vote on (bar.red), or through mbarrier.try_wait, which has observed complete_tx of the copy that read. A
+//   load that returned what a store of the peer writes would close a cycle of dependencies and reads, an
+//   out-of-thin-air value, which the model forbids. Completion by an mbarrier includes the fence between the proxies.
 DEVICE void sr_taken(u64 *word, u64 value) {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
 }
@@ -74,7 +73,7 @@ DEVICE void sr_keep(u64 *counter, u64 value) {
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(global(counter)), "l"(value) : "memory");
 }
 
-// Notes that a wait was given up; who comes first is told.
+// Reports a failed wait to the host. Only the first report counts.
 DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
 	sr_state *const s = a->state;
 	if (load_u32(&s->failed))
@@ -87,9 +86,10 @@ DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
 	store_fresh(&s->failed, 1u);
 }
 
-// A wait that lasts looks at the clock, and at what the host says, now and then: reading the host's memory takes long.
+// Number of polls between two checks of the clock and of the host's flags: reading host memory is slow.
 constexpr u32 looks = 2048;
 
+// Whether a wait must end: the host or another wait failed, or the deadline has passed.
 DEVICE bool lost(const sr_args *a, u64 *since, u64 limit_ns) {
 	const u64 t = now();
 	if (*since == 0)
@@ -118,13 +118,13 @@ DEVICE int sr_poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 w
 	return poll(a, role, block, word, want, a->timeout_ns);
 }
 
-// A wait that others end. The host writes and checks payloads before it rings the doorbell, and has deadlines for what
-// it waits for meanwhile; other blocks have some for theirs. Whoever gives up calls this wait off.
+// A wait without a deadline of its own. The host, which writes and checks payloads before it rings the doorbell, and
+// the other blocks have deadlines for their waits. If one of them fails, this wait ends.
 DEVICE bool poll_own(const sr_args *a, u32 role, const u64 *word, u64 want) {
 	return poll(a, role, block(), word, want, ~0ull);
 }
 
-// What is not aligned alike goes byte by byte.
+// Copies byte by byte if the addresses differ modulo 16.
 DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
 	const Team t = {0, 1, g->rank, g->size};
 	if (((u64)dst ^ (u64)src) % 16 == 0)
@@ -133,7 +133,7 @@ DEVICE void sr_copy(const sr_group *g, u8 *dst, const u8 *src, u64 n) {
 		move_bytes(t, dst, src, 0, n);
 }
 
-// Lines are waited for by whole warps: one whose threads part and meet again costs more than what it saves.
+// Whole warps wait for lines: divergence and reconvergence of a warp cost more than they save.
 constexpr u32 SR_WARP = 32, SR_WARP_THREADS = SR_WARP, SR_LANES = 8, SR_WORDS = 2, SR_AHEAD = 2;
 
 DEVICE bool warp_all(bool yes) {
@@ -148,20 +148,20 @@ DEVICE bool warp_all(bool yes) {
 	return all;
 }
 
-// Each half of a line comes whole and carries the flag: so no order between them is needed.
+// Each half of a line becomes visible as a whole and carries the flag: the halves need no order.
 DEVICE void sr_put_line(u8 *line, u64 data, u32 flag) {
 	asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(global(line)), "r"((u32)data), "r"(flag),
 		     "r"((u32)(data >> 32))
 		     : "memory");
 }
 
-// 8 neighbouring threads store an aligned line of 128 bytes by one instruction. NVLink carries it as one write.
+// 8 neighbouring threads store an aligned line of 128 bytes with one instruction. NVLink transfers it as one write.
 DEVICE void sr_put_part(u8 *line, const u64 *data) {
 	asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(global(line)), "l"(data[0]), "l"(data[1])
 		     : "memory");
 }
 
-// What a look at a thread's part of a line found.
+// A thread's part of a line, as read by one poll.
 struct Narrow {
 	u32 low, one, high, two;
 	MEMBER void look(const u8 *line) {
@@ -191,8 +191,8 @@ struct Wide {
 	}
 };
 
-// Looks until n lines of each of the warp's threads have come. What is in `l` then was read line by line by one
-// instruction of the warp.
+// Polls until n lines of each of the warp's threads have arrived. `l` then holds them; the warp read each line with one
+// instruction.
 template <u32 n, class L> DEVICE bool await_lines(const sr_args *a, u32 block, const u8 *const *line, u64 flag, L *l) {
 	u64 since = 0;
 	bool came;
@@ -239,7 +239,7 @@ DEVICE int sr_get_part(const sr_args *a, u32 block, const u8 *const *line, u32 n
 		      : get_lines<SR_AHEAD, Wide>(a, block, line, flag, data);
 }
 
-// The compiler would rather compute a value where it is used.
+// Prevents the compiler from moving the computation of a value to its use.
 DEVICE u32 sr_now(u32 value) {
 	asm volatile("" : "+r"(value));
 	return value;
@@ -249,16 +249,16 @@ DEVICE u32 sr_now(u32 value) {
 
 // ---- the forms of a kernel ------------------------------------------------------------------------------------------
 
-// Barrier of all threads of the block, whatever their role.
+// Barrier of all threads of the block, of both roles.
 DEVICE bool block_agrees(bool ok) { return all_agree(0, threads(), ok); }
 
-// Adds one to what the blocks have finished.
+// Adds this block to those that have finished the iteration.
 DEVICE void arrive(sr_team *t) {
 	fence();
 	asm volatile("red.relaxed.sys.global.add.u64 [%0], 1;" ::"l"(global(&t->arrived.value)) : "memory");
 }
 
-// Waits for the host's word, then for the peers', so that all ranks begin together. One thread calls.
+// Waits for the host's doorbell, then for the peers' words: a barrier of the ranks. One thread calls it.
 DEVICE bool begin_together(const sr_args *a, u64 iteration) {
 	if (!poll_own(a, SR_SEND, &a->state->doorbell, iteration))
 		return false;
@@ -271,18 +271,18 @@ DEVICE bool begin_together(const sr_args *a, u64 iteration) {
 	       sr_poll(a, SR_RECEIVE, 0, &a->in->sync.value, iteration);
 }
 
-// What block 0 knows of an iteration of a resident kernel.
+// State of an iteration of a resident kernel, in block 0.
 struct Iteration {
-	u64 number, arrived; // arrived: by all blocks before it began
-	u64 began, ended;    // ns; began: of what is being timed
-	u32 samples;         // of the iteration, taken so far
-	u64 given;           // to the host
+	u64 number, arrived; // arrived: the blocks' counter before the iteration
+	u64 began, ended;    // ns; began: start of the current sample
+	u32 samples;         // samples of this iteration so far
+	u64 given;           // samples written to the host
 };
 
-// The host is far: it gets the samples of an iteration when that is over.
+// Samples are written to the host at the end of an iteration, because host memory is slow.
 SHARED u64 sample_of[SR_TRAIN];
 
-// What was being timed has ended, and the next begins. One thread calls.
+// Ends a sample and begins the next. One thread calls it.
 DEVICE void sample(Iteration *it, u64 t) {
 	sample_of[it->samples++ % SR_TRAIN] = t - it->began;
 	it->began = t;
@@ -323,15 +323,14 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 
 // A kernel is an object of a class K:
 //
-//	bool divided                  whether the roles are played by different threads
-//	bool message(a, c, roles)     divided: plays roles, called by all threads; whether this thread's went well
-//	bool window(a, n, c, it)      not divided: the same for all messages of an iteration. Round trips that follow
-//	                              each other are samples of their own
-//	u32 pair()                    the number of the block's counters
-//	u32 plays(a)                  the roles of this thread, whatever the launch asks for
-//	bool leads(a)                 whether it is thread 0 of them, which writes their counters back
+//	bool divided                  whether different threads execute the roles
+//	bool message(a, c, roles)     if divided: executes the roles; all threads call it; true if this thread succeeded
+//	bool window(a, n, c, it)      if not divided: the same for all messages of an iteration. Back-to-back round
+//trips 	                              are separate samples 	u32 pair()                    the index of the block's counters 	u32 plays(a) the roles of
+//this thread, whether the launch has them or not 	bool leads(a)                 whether this is thread 0 of its role,
+//which writes the counters back
 
-// What a launch runs, as loops around one call of message, so that its code is there once.
+// The loops of a launch, around a single call of message, so that its code is not duplicated.
 struct Shape {
 	u32 iters, window, phases;
 };
@@ -347,8 +346,8 @@ DEVICE u32 roles_in(const sr_args *a, const Shape *n, u32 phase) {
 	return (a->order == SR_SEND_FIRST) == (phase == 0) ? SR_SEND : SR_RECEIVE;
 }
 
-// The messages of one iteration. Counters are in registers: nothing between two messages needs a barrier, but that one
-// role comes after the other.
+// Runs the messages of one iteration. Counters are in registers: a barrier between two messages is needed only if the
+// roles follow each other.
 template <class K> DEVICE bool run_window(const sr_args *a, const Shape *n, sr_count *c, K *k, Iteration *it) {
 	bool ok = true;
 	u32 phase = 0;
@@ -380,7 +379,7 @@ template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *
 			ok = begin(a, &it);
 		if (resident && !block_agrees(ok))
 			return;
-		// A block that is alone begins here, and ends where its last thread has got what it waited for.
+		// The time of a single block begins here and ends when its last thread has received its data.
 		if (resident && thread() == 0 && blocks() == 1)
 			it.began = now();
 		if constexpr (K::divided)
@@ -400,8 +399,8 @@ template <class K> DEVICE void run_iterations(const sr_args *a, sr_count *c, K *
 	}
 }
 
-// A kernel may be launched before the one in front of it has ended: it takes its place on the SMs, and waits here. Then
-// the next one may come.
+// Programmatic dependent launch: the kernel may occupy the SMs before the previous kernel has ended, waits for it here,
+// and then allows the launch of the next kernel.
 DEVICE void take_turn() {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -409,7 +408,7 @@ DEVICE void take_turn() {
 #endif
 }
 
-// A kernel's life.
+// The body of a kernel.
 template <class K> DEVICE void run(const sr_args *a, K k) {
 	take_turn();
 	sr_count *const kept = &a->count[k.pair()];

@@ -1,23 +1,23 @@
-// sendrecv_bulk.cu: the same with the bulk copy engine of sm_90. A block has two warps, and of each one thread that
-// works: one sends, the other one receives. The words and their order are those of gpu/abi/protocol.h, but copies
-// overlap: what is published is what has come to its end.
+// sendrecv_bulk.cu: kernels that send and receive with the bulk copy engine of sm_90. A block has two warps; one thread
+// of the first sends, one thread of the second receives. The words and their order are those of gpu/abi/protocol.h, but
+// copies overlap: only complete copies are published.
 #include "bulkcopy.h"
 #include "sendrecv.h"
 
-constexpr u32 pipe_ahead = 3; // loads under way; the other buffers drain
-constexpr u32 pipe_lag = 8;   // stores under way before the oldest must be complete
+constexpr u32 pipe_ahead = 3; // loads in flight; the other buffers are being stored from
+constexpr u32 pipe_lag = 8;   // stores in flight before the oldest must be complete
 
-extern SHARED __attribute__((aligned(128))) u8 stage[]; // SR_BULK_SHARED bytes, one half a role
+extern SHARED __attribute__((aligned(128))) u8 stage[]; // SR_BULK_SHARED bytes, one half per role
 SHARED __attribute__((aligned(8))) u64 sr_loaded[2 * SR_BULK_STAGES];
 
-// A role's buffers in shared memory and how often they were used, which goes on from message to message.
+// A role's buffers in shared memory, and the number of loads into them, over all messages of a launch.
 struct Pipe {
 	u8 *buffers;
 	u64 *barriers;
 	u64 loads; // started since the kernel began
 };
 
-// A block's share as a row of chunks, which do not cross the steps of a staged message.
+// A block's share as a sequence of chunks. A chunk lies within one step of a staged message.
 struct Row {
 	u64 bytes;  // a multiple of 16
 	u64 stride; // bytes of a step
@@ -34,10 +34,10 @@ DEVICE Row row_of(u64 bytes, u64 stride) {
 	return r;
 }
 
-// Chunk number `at`, followed through the row without divisions.
+// An iterator over the chunks of a row, without divisions.
 struct Chunk {
-	u32 at, within; // number; within its step
-	u64 step;       // since the row began
+	u32 at, within; // index in the row; index within its step
+	u64 step;       // index of its step in the row
 };
 
 DEVICE void advance(const Row *r, Chunk *k) {
@@ -73,7 +73,7 @@ DEVICE void pipe_await(const Pipe *p, u64 load) {
 	bulk_await(&p->barriers[load % SR_BULK_STAGES], load / SR_BULK_STAGES & 1);
 }
 
-// Nothing may be on its way into shared memory when the block leaves.
+// Waits for the loads in flight from `load` on, and for the stores: none may be in flight when the block exits.
 DEVICE bool abandon(const Pipe *p, u64 load) {
 	for (; load < p->loads; load++)
 		pipe_await(p, load);
@@ -83,14 +83,14 @@ DEVICE bool abandon(const Pipe *p, u64 load) {
 
 // ---- sending --------------------------------------------------------------------------------------------------------
 
-// What a sender's stores have brought to an end.
+// The progress of a sender's stores.
 struct Sent {
 	Chunk next;  // the first chunk that is not known to be complete
-	u64 *tail;   // where the end of a step is published
+	u64 *tail;   // the peer's word to which complete steps are published
 	u64 earlier; // steps of earlier messages
 };
 
-// Takes in that all chunks before `to` are complete, and publishes the steps that end there.
+// Records that all chunks before `to` are complete, and publishes the steps that end before it.
 DEVICE void completed(const Row *r, Sent *s, u32 to) {
 	bool publish = false;
 	while (s->next.at < to) {
@@ -104,7 +104,8 @@ DEVICE void completed(const Row *r, Sent *s, u32 to) {
 	sr_store(s->tail, s->earlier + s->next.step + short_step);
 }
 
-// Waits until there is room for a step. Before it waits for long, it publishes what is there: the peer may need it.
+// Waits for a credit for the step of chunk `k`. Before it polls, it completes and publishes all earlier chunks: the
+// peer may need them to give the credit.
 DEVICE bool room_for(const sr_args *a, sr_count *c, const Row *r, Sent *s, const Chunk *k) {
 	const u64 *const head = &a->out->head[block()].value;
 	const u64 want = sr_room(a, s->earlier + k->step);
@@ -128,15 +129,15 @@ DEVICE bool drained(const sr_args *a) {
 	return true;
 }
 
-// What is sent was written by other instructions than bulk copies, or by bulk copies of the peer (an answer from the
-// inbox). By a doorbell, or the block's barrier, this thread has acquired it for its own loads; those of bulk copies
-// are the async proxy's, and come after it by this fence only.
+// The data to send was written by ordinary instructions, or by bulk copies of the peer (an answer from the inbox). The
+// doorbell or the block's barrier has made it visible to this thread's own loads. Loads of bulk copies use the async
+// proxy; this fence orders them after it.
 DEVICE void source_is_there() { bulk_fence(); }
 
-// A thread that plays its role alone.
+// The group of a thread that executes its role alone.
 constexpr sr_group alone = {0, 1, 0};
 
-// Loads chunks up to pipe_ahead beyond `at`, from a source that lies there in full.
+// Loads chunks up to pipe_ahead beyond `at`, from a complete source.
 DEVICE void load_ahead(Pipe *p, const Row *r, Chunk *ahead, u32 at, const u8 *src) {
 	for (; ahead->at < r->chunks && ahead->at < at + pipe_ahead; advance(r, ahead)) {
 		bulk_stores_read<SR_BULK_STAGES - pipe_ahead>();
@@ -198,13 +199,13 @@ DEVICE bool send_put(const sr_args *a, sr_count *c, Pipe *p) {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-// A receiver's side of a message.
+// The progress of a receiver.
 struct Taken {
-	Chunk ahead; // the next to load
-	u64 tail;    // as last seen
+	Chunk ahead; // the next chunk to load
+	u64 tail;    // last value read
 };
 
-// Loads what has come, up to pipe_ahead chunks beyond `at`. Waits only if nothing is under way.
+// Loads chunks that have arrived, up to pipe_ahead beyond `at`. Waits only if no load is in flight.
 DEVICE bool load_arrived(const sr_args *a, const sr_count *c, Pipe *p, const Row *r, Taken *t, u32 at) {
 	const u64 *const tail = &a->in->tail[block()].value;
 	for (; t->ahead.at < r->chunks && t->ahead.at < at + pipe_ahead; advance(r, &t->ahead)) {
@@ -236,7 +237,7 @@ DEVICE bool receive_staged(const sr_args *a, sr_count *c, Pipe *p) {
 		if (!load_arrived(a, c, p, &r, &taken, k.at))
 			return abandon(p, base + k.at);
 		pipe_await(p, base + k.at);
-		if (last_of_step(&r, &k)) // all of it is in shared memory
+		if (last_of_step(&r, &k)) // the whole step is in shared memory
 			sr_taken(&a->peer_out->head[block()].value, c->received + k.step + 1);
 		bulk_store(a->dst + c->offset + s.from + in_share(&r, &k), buffer_of(p, base + k.at), bytes_of(&r, &k));
 	}
@@ -259,10 +260,10 @@ DEVICE bool receive_put(const sr_args *a, sr_count *c) {
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-// Thread 0 sends, the first one of the other warp receives; the other threads only come to the barriers.
+// Thread 0 sends, the first thread of the other warp receives; the other threads only take part in barriers.
 struct ByThread {
 	static constexpr bool divided = true;
-	Pipe pipe; // of this thread's role
+	Pipe pipe; // for this thread's role
 	MEMBER ByThread() {
 		const u32 role = thread() / SR_WARP;
 		pipe = {stage + role * (SR_BULK_SHARED / 2), sr_loaded + role * SR_BULK_STAGES, 0};
