@@ -7,36 +7,36 @@ import (
 )
 
 const (
-	// Candidates whose times differ by no more than this part are equal: the first of them is taken.
+	// Candidates whose times differ by no more than this fraction are equal: the first of them is chosen.
 	margin = 0.01
-	// Those within this part of the fastest one's time are close to it.
+	// Candidates whose time is within this fraction of the fastest one's are measured further.
 	closeBy = 0.10
 )
 
-// Contest compares candidates. They take turns, in the reverse order every other round, so that whatever else changes
-// meets all of them alike. The medians of their times decide.
+// Contest compares the speed of candidates by the medians of their times. Candidates take turns, in reverse order in
+// every second round, so that changes of the machine's speed affect all of them equally.
 type Contest struct {
 	Candidates int
-	// Turn runs a candidate once and gives its times in ns: one of each operation that it did.
+	// Turn runs a candidate once and returns the times of its operations in ns.
 	Turn func(candidate int) ([]uint64, error)
-	// Share makes each time the longest that any rank has, where ranks take part together; nil: there is one.
+	// Share replaces each time by the maximum over the ranks that measure together; nil: there is one rank.
 	Share func(times [][]uint64) error
-	// First are the rounds in which all candidates have a turn, More further ones of those that are close to the fastest.
-	// The zero More is none.
+	// First are the rounds in which all candidates have a turn, More are additional rounds of the candidates close to
+	// the fastest. The zero value of More means none.
 	First, More Rounds
-	// Pause is how long a turn waits before it begins; Rounds.Budget counts it.
+	// Pause is the idle time before a turn; Rounds.Budget includes it.
 	Pause time.Duration
 }
 
-// Rounds says how many rounds there are.
+// Rounds limits the number of rounds.
 type Rounds struct {
-	Skip   int           // rounds of the first group that the caller has done already, as a warm-up
-	Most   int           // in all, with those skipped
-	Group  int           // the budget is looked at when a group of so many is complete
-	Budget time.Duration // no group begins that would exceed it; 0: any. Ranks that share their times must not have one
+	Skip   int           // rounds of the first group that the caller has already run as a warm-up
+	Most   int           // maximum number of rounds, including Skip
+	Group  int           // the budget is checked after every Group rounds
+	Budget time.Duration // no group begins that would exceed it; 0: no limit. It must be 0 if ranks share their times
 }
 
-// Fastest is the first candidate that is as fast as any, and its median time in ns.
+// Fastest returns the first candidate that is as fast as any other, and its median time in ns.
 func (c *Contest) Fastest() (candidate int, median uint64, err error) {
 	times := make([][]uint64, c.Candidates)
 	all := make([]int, c.Candidates)
@@ -64,12 +64,12 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("candidate %d: %v", f.Candidate, f.Err) }
 
-// Unwrap gives the turn's own error.
+// Unwrap returns the error of the turn.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// run adds the times of rounds among some candidates, and gives the medians of all.
+// run runs rounds of some candidates, appends their times, and returns the medians of all candidates.
 func (c *Contest) run(times [][]uint64, among []int, r Rounds) ([]uint64, error) {
-	var round time.Duration // what one costs
+	var round time.Duration // duration of one round
 	for n := r.Skip; n < r.Most && (r.Budget == 0 || n%r.Group != 0 || time.Duration(n)*round < r.Budget); n++ {
 		round = 0
 		for k := range among {
@@ -82,7 +82,7 @@ func (c *Contest) run(times [][]uint64, among []int, r Rounds) ([]uint64, error)
 				return nil, &Failure{Candidate: i, Err: err}
 			}
 			times[i] = append(times[i], took...)
-			// The shortest of its turns: where the CPU was away in many of them, they are needed most.
+			// The shortest turn: if other processes delayed many turns, more rounds are needed, not fewer.
 			round += time.Duration(slices.Min(times[i])) + c.Pause
 		}
 	}
@@ -94,7 +94,8 @@ func (c *Contest) run(times [][]uint64, among []int, r Rounds) ([]uint64, error)
 	return mediansOf(times), nil
 }
 
-// worthMore reports whether further turns of those that are near are needed, and can be had for what they may cost.
+// worthMore reports whether several candidates are close to the fastest, and one more group of rounds is within the
+// budget.
 func (c *Contest) worthMore(near []int, medians []uint64) bool {
 	var round time.Duration
 	for _, i := range near {
@@ -112,7 +113,7 @@ func mediansOf(times [][]uint64) []uint64 {
 	return medians
 }
 
-// within lists those that take no more than that part longer than the fastest.
+// within lists the candidates whose time exceeds the fastest one's by at most that fraction.
 func within(medians []uint64, part float64) []int {
 	most := float64(slices.Min(medians)) * (1 + part)
 	var near []int

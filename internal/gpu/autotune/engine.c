@@ -10,8 +10,8 @@ struct tuned {
 	unsigned mode;
 	uint8_t by_class[AUTOTUNE_MODES][AUTOTUNE_CLASSES];
 	/* Engines as bits. */
-	uint32_t busy;              /* something was started and not yet waited for */
-	uint32_t marked[P2P_MARKS]; /* by mark: those that were busy */
+	uint32_t busy;              /* engines with work that was not waited for */
+	uint32_t marked[P2P_MARKS]; /* by mark: engines that were busy */
 };
 
 static int tuned_bind(void *self, struct p2p_error *e) {
@@ -19,7 +19,7 @@ static int tuned_bind(void *self, struct p2p_error *e) {
 	return b->of[0]->bind(b->of[0]->self, e);
 }
 
-/* Waits for those of a set that have something under way. */
+/* Waits for the busy engines of a set. */
 static int settle(struct tuned *b, uint32_t set, const struct p2p_ctx *c, struct p2p_error *e) {
 	for (unsigned i = 0; i < b->count; i++) {
 		if (!((b->busy & set) >> i & 1))
@@ -32,7 +32,10 @@ static int settle(struct tuned *b, uint32_t set, const struct p2p_ctx *c, struct
 	return P2P_OK;
 }
 
-/* Copies of an engine complete in order: before a size goes another way than the one before it, that one is done. */
+/*
+ * Copies must complete in order: before a copy uses another engine than the previous one, the previous one is waited
+ * for.
+ */
 static int tuned_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct tuned *b = self;
 	unsigned i = b->by_class[b->mode][p2p_autotune_class(n)];
@@ -47,7 +50,7 @@ static int tuned_copy(void *self, void *dst, const void *src, size_t n, struct p
 
 static int tuned_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) { return settle(self, ~0u, c, e); }
 
-/* Payloads are the first engine's business. */
+/* The first engine fills and checks payloads. */
 static int tuned_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
 		      struct p2p_error *e) {
 	struct tuned *b = self;
@@ -61,7 +64,7 @@ static int tuned_check(void *self, const struct p2p_ctx *c, const void *p, size_
 	return b->of[0]->check(b->of[0]->self, c, p, n, key, step, m, e);
 }
 
-/* A mark of its own for each engine that is busy; one without marks was done with its copies when they returned. */
+/* Sets a mark on each busy engine. The copies of an engine without marks were complete when they returned. */
 static int tuned_mark(void *self, uint32_t i, struct p2p_error *e) {
 	struct tuned *b = self;
 	b->marked[i] = 0;

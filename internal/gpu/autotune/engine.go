@@ -1,6 +1,6 @@
-// Package autotune chooses by measurement. [Contest] finds the fastest of several ways of doing one thing. [Engine] is an
-// engine made of several: it hands each copy to the one that was fastest at its size when it was set up, between the very
-// buffers that will be used. It is what `--engine auto` means on a device with a choice.
+// Package autotune selects the fastest of several candidates by measurement. [Contest] compares candidates of any kind.
+// [Engine] combines several engines: it passes each copy to the engine that was fastest for its size, measured between
+// the buffers that the run uses. It implements `--engine auto` on a device with several candidates.
 package autotune
 
 /*
@@ -21,16 +21,16 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Engine chooses by size.
+// Engine selects an engine by the size of a copy.
 type Engine struct {
 	engines []gpu.Engine
 	c       *C.struct_p2p_engine
 	class   [C.AUTOTUNE_MODES][C.AUTOTUNE_CLASSES]int // engine by mode and class of size
 }
 
-// New tries the engines, 1 to 8, on copies from src to dst, addresses of the device with room for most bytes, and
-// keeps the fastest for each size: for one copy at a time, and for several that are waited for together. It owns the
-// engines from then on, also when it fails. x must outlive it.
+// New measures the engines, 1 to 8, on copies from src to dst, device buffers of most bytes, and selects the fastest
+// for each size, separately for single copies and for windows. It takes ownership of the engines, also when it fails. x
+// must outlive the Engine.
 func New(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64) (*Engine, error) {
 	return newEngine(engines, x, dst, src, most, clock{})
 }
@@ -43,7 +43,7 @@ func newEngine(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64, 
 	}
 	b.c = C.p2p_autotune_new(unsafe.SliceData(tables), C.unsigned(len(tables)), (*C.struct_p2p_ctx)(x.Pointer()))
 	if b.c == nil {
-		err := fmt.Errorf("engine auto: no memory, or %d engines to choose from, not 1 to %d", len(engines), C.AUTOTUNE_ENGINES)
+		err := fmt.Errorf("engine auto: out of memory, or %d candidates, not 1 to %d", len(engines), C.AUTOTUNE_ENGINES)
 		return nil, errors.Join(err, b.Close())
 	}
 	if err := b.choose(newTrial(engines, x, dst, src, most, c)); err != nil {
@@ -52,7 +52,8 @@ func newEngine(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64, 
 	return b, nil
 }
 
-// choose tries single copies, then windows; where there is no room for a window, the choice for single copies holds.
+// choose measures single copies, then windows. If the buffers are too small for a window, it uses the choice for single
+// copies.
 func (b *Engine) choose(t *trial) error {
 	singles, err := t.sizes(1)
 	if err != nil {
@@ -70,7 +71,7 @@ func (b *Engine) choose(t *trial) error {
 	return nil
 }
 
-// set makes choices hold. What is smaller than all that was tried goes the way of the smallest.
+// set applies the choices of a mode. Sizes below the smallest measured one use its engine.
 func (b *Engine) set(mode int, found []choice) {
 	for i, f := range found {
 		from := bits.Len64(f.n)
@@ -84,7 +85,7 @@ func (b *Engine) set(mode int, found []choice) {
 	}
 }
 
-// mode is the choice that holds for windows of that many messages.
+// mode returns the mode for windows of that many messages.
 func mode(messages int) int {
 	if messages > 1 {
 		return C.AUTOTUNE_WINDOW
@@ -92,18 +93,18 @@ func mode(messages int) int {
 	return C.AUTOTUNE_SINGLE
 }
 
-// Use makes the choice for windows of that many messages the one that holds from now on. Nothing may be under way.
+// Use selects the choices for windows of that many messages. No copy may be in flight.
 func (b *Engine) Use(messages int) { C.p2p_autotune_mode(b.c, C.unsigned(mode(messages))) }
 
 // Name is "auto".
 func (b *Engine) Name() string { return "auto" }
 
-// For names the engine that copies messages of n bytes in windows of that many.
+// For names the engine that copies messages of n bytes in windows of that many messages.
 func (b *Engine) For(n uint64, messages int) string {
 	return b.engines[b.class[mode(messages)][bits.Len64(n)]].Name()
 }
 
-// Choices tells the choice in words: "proxy, ce from 65536 bytes; in windows ce".
+// Choices describes the choices: "proxy, ce from 65536 bytes; in windows ce".
 func (b *Engine) Choices() string {
 	single, windows := b.choices(C.AUTOTUNE_SINGLE), b.choices(C.AUTOTUNE_WINDOW)
 	if single == windows {
@@ -127,10 +128,10 @@ func (b *Engine) choices(mode int) string {
 	return strings.Join(out, ", ")
 }
 
-// Table is the engine for the timed loops. It cannot record a window.
+// Table is the function table for timed loops. It cannot record a window.
 func (b *Engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(b.c)) }
 
-// Close closes all of them.
+// Close closes all engines.
 func (b *Engine) Close() error {
 	if b.c != nil {
 		C.p2p_autotune_free(b.c)

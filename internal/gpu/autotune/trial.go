@@ -16,20 +16,20 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Sizes are tried from smallest in steps of four, and where two neighbours went different ways the size between them
-// too. What is larger than a size that was tried goes its way up to the next one.
+// Sizes from smallest on are measured in steps of a factor of four. If two neighbouring sizes select different engines,
+// the size between them is measured, too. Each choice applies up to the next measured size.
 //
-// What that costs is bounded: a size takes 1 ms for each engine, or 4 turns where those are longer, and 3 ms more where
-// engines are close; after a size that takes longest, where engines are as fast as their link, no larger one is tried.
-// Four engines of a GPU that moves 256 MiB in 0.7 ms, all of them close at every size, take 130 ms in all.
+// The total time is limited. A size takes 1 ms per engine, or 4 turns if those are longer, and 3 ms more if engines are
+// close. No size is measured after one that takes longer than longest, since there the engines reach the speed of the
+// link. Four engines of a GPU that moves 256 MiB in 0.7 ms, all of them close at every size, take 130 ms in total.
 const (
 	smallest = 1 << 10
 	longest  = uint64(300 * time.Microsecond)
-	window   = 8 // copies that are tried together
+	window   = 8 // copies per window
 )
 
-// Rounds come in groups, the warm-up included: an engine that takes messages in groups, as a resident kernel does, then
-// stands at each size where it stood at the one before.
+// The number of rounds, including the warm-up, is a multiple of group: an engine that processes messages in groups,
+// such as a resident kernel, then starts every size at the same position within a group.
 const (
 	group       = 4
 	firstRounds = 32
@@ -38,9 +38,9 @@ const (
 	moreBudget  = 3 * time.Millisecond
 )
 
-// How long the device is idle before a turn. Between two messages of a ping-pong there is the peer's, between two windows
-// the check of every message. On two H200 a window of copies by the copy engine takes 2 us longer after the latter, a
-// tenth of the time of small ones; by the resident kernel it does not.
+// Idle time of the device before a turn, as in a run: between two messages of a ping-pong the peer sends, between two
+// windows every message is checked. On two H200 a window of the copy engine takes 2 us longer after the longer pause, a
+// tenth of the time of a window of small copies; a window of the resident kernel does not.
 const (
 	idleBeforeCopy   = 3 * time.Microsecond
 	idleBeforeWindow = 150 * time.Microsecond
@@ -52,11 +52,11 @@ type choice struct {
 	engine int
 }
 
-// clock is where a trial's time comes from: a C function, uint64_t (void *self), that tells nanoseconds. The zero clock
-// is the one that timed loops read.
+// clock is the clock of a trial: a C function, uint64_t (void *self), that returns nanoseconds. The zero value is the
+// clock of timed loops.
 type clock struct{ now, self unsafe.Pointer }
 
-// trial compares engines between two addresses with room for most bytes.
+// trial compares engines on copies between two buffers of most bytes.
 type trial struct {
 	engines []gpu.Engine
 	most    uint64
@@ -71,8 +71,8 @@ func newTrial(engines []gpu.Engine, x *abi.Ctx, dst, src uintptr, most uint64, c
 	return t
 }
 
-// sizes finds the choices for copies of which so many are waited for together, the smallest size first. Where there is
-// room for one alone when several are asked for, nothing is found out.
+// sizes returns the choices for windows of `together` copies, the smallest size first. Sizes of which the buffers hold
+// only one copy are not measured if together is larger than 1.
 func (t *trial) sizes(together uint64) ([]choice, error) {
 	var found []choice
 	for n := uint64(smallest); n*min(together, 2) <= t.most; n *= 4 {
@@ -95,7 +95,7 @@ func (t *trial) sizes(together uint64) ([]choice, error) {
 	return found, nil
 }
 
-// fastest is the engine for copies of n bytes, and its time in ns.
+// fastest returns the fastest engine for copies of n bytes, and its time in ns.
 func (t *trial) fastest(n, together uint64) (engine int, took uint64, err error) {
 	idle := idleBeforeCopy
 	t.c.n, t.c.window = C.uint64_t(n), C.uint64_t(min(together, t.most/n))

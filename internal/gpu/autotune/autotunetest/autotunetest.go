@@ -1,8 +1,8 @@
-// Package autotunetest makes engines whose cost is scripted, for tests of what chooses between engines or stands before
-// one, and drives engine tables in ways that the abi package does not offer: copies without a wait, and marks.
+// Package autotunetest provides engines with scripted cost, for tests of code that selects or wraps engines, and calls
+// functions of engine tables that the abi package does not export: copies without a wait, and marks.
 //
-// The engines move nothing, and the time they take passes on a clock that they alone advance: what comes out does not
-// depend on the machine that a test runs on.
+// The engines move no bytes, and their time passes on a simulated clock: results do not depend on the machine that a
+// test runs on.
 package autotunetest
 
 /*
@@ -24,23 +24,23 @@ import (
 type Cost struct {
 	From uint64
 	Copy time.Duration // of starting one
-	Wait time.Duration // of waiting for what was started
-	Fail bool          // such a copy is refused
+	Wait time.Duration // of a wait
+	Fail bool          // such a copy fails
 }
 
-// Trouble is what makes copies take longer than their engine needs.
+// Trouble is a disturbance that makes copies take longer than their cost.
 type Trouble struct {
-	Drift  float64       // every copy makes all that follow slower by this part of their cost
-	Jitter float64       // up to this part of its cost is added to each copy, evenly …
-	Seed   uint64        // … in an order that this decides
-	Every  int           // one copy in so many …
-	Hiccup time.Duration // … takes so much longer
+	Drift  float64 // every copy makes all later ones slower by this fraction of their cost
+	Jitter float64 // up to this fraction of its cost is added to each copy, uniformly distributed
+	Seed   uint64  // seed of the jitter
+	Every  int     // one copy in Every takes Hiccup longer
+	Hiccup time.Duration
 }
 
-// Machine is what engines share: a clock, and trouble.
+// Machine is the state that engines share: a clock and disturbances.
 type Machine struct{ c *C.struct_script_machine }
 
-// NewMachine makes a machine. Close it after its engines.
+// NewMachine returns a machine. Close it after its engines.
 func NewMachine(t Trouble) *Machine {
 	m := &Machine{c: (*C.struct_script_machine)(C.calloc(1, C.sizeof_struct_script_machine))}
 	m.c.drift, m.c.jitter, m.c.random = C.double(t.Drift), C.double(t.Jitter), C.uint64_t(t.Seed)
@@ -48,10 +48,10 @@ func NewMachine(t Trouble) *Machine {
 	return m
 }
 
-// Clock is a C function, uint64_t (void *self), that tells the machine's time in nanoseconds, and its argument.
+// Clock returns a C function, uint64_t (void *self), that returns the machine's time in nanoseconds, and its argument.
 func (m *Machine) Clock() (now, self unsafe.Pointer) { return C.script_now, unsafe.Pointer(m.c) }
 
-// Now is the machine's time.
+// Now returns the machine's time.
 func (m *Machine) Now() time.Duration { return time.Duration(m.c.ns) }
 
 // Close frees the machine.
@@ -63,7 +63,7 @@ type Engine struct {
 	c    *C.struct_p2p_engine // nil once closed
 }
 
-// Engine makes an engine with one Cost or more, at most 8, the smaller sizes first.
+// Engine returns an engine with 1 to 8 costs, in ascending order of size.
 func (m *Machine) Engine(name string, costs ...Cost) *Engine {
 	script := make([]C.struct_script_cost, len(costs))
 	for i, c := range costs {
@@ -81,13 +81,13 @@ func (m *Machine) Engine(name string, costs ...Cost) *Engine {
 	return e
 }
 
-// Synchronous makes a copy complete when it returns, as those of a CPU are.
+// Synchronous makes copies complete when they return, like those of a CPU.
 func (e *Engine) Synchronous() { e.c.async = 0 }
 
-// Name is the name it was made with.
+// Name is the engine's name.
 func (e *Engine) Name() string { return e.name }
 
-// Table is the engine for the timed loops.
+// Table is the function table for timed loops.
 func (e *Engine) Table() *abi.Engine { return abi.EngineAt(unsafe.Pointer(e.c)) }
 
 // Close frees the engine. A second Close does nothing.
@@ -105,7 +105,7 @@ func (e *Engine) Closed() bool { return e.c == nil }
 // Largest is the size of the largest copy that was started.
 func (e *Engine) Largest() uint64 { return uint64(C.script_largest(e.c)) }
 
-// Complete completes what was started, as a device does while nobody looks.
+// Complete completes all started copies, like a device that works in the background.
 func (e *Engine) Complete() { C.script_complete(e.c) }
 
 // Start starts a copy and does not wait for it.
@@ -115,7 +115,7 @@ func Start(g *abi.Engine, dst, src uintptr, n uint64) error {
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Wait waits for what was started.
+// Wait waits for all started work.
 func Wait(g *abi.Engine, x *abi.Ctx) error {
 	var e C.struct_p2p_error
 	C.script_wait(table(g), (*C.struct_p2p_ctx)(x.Pointer()), &e)
@@ -125,14 +125,14 @@ func Wait(g *abi.Engine, x *abi.Ctx) error {
 // Marks reports whether an engine has marks.
 func Marks(g *abi.Engine) bool { return table(g).mark != nil && table(g).reached != nil }
 
-// Mark notes, as number i, the point behind all that was started so far.
+// Mark sets mark i behind all work started so far.
 func Mark(g *abi.Engine, i uint32) error {
 	var e C.struct_p2p_error
 	C.script_mark(table(g), C.uint32_t(i), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Reached reports whether all before mark i is complete.
+// Reached reports whether all work before mark i is complete.
 func Reached(g *abi.Engine, i uint32) (bool, error) {
 	var yes C.int
 	var e C.struct_p2p_error

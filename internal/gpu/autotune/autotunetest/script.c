@@ -7,9 +7,9 @@ struct script {
 	struct script_machine *machine;
 	struct script_cost costs[SCRIPT_COSTS];
 	unsigned count;
-	uint64_t wait_ns; /* of what was started since the last wait */
+	uint64_t wait_ns; /* for the copies started since the last wait */
 	uint64_t largest, started, completed;
-	uint64_t marks[P2P_MARKS]; /* copies started when the mark was made */
+	uint64_t marks[P2P_MARKS]; /* copies started before the mark */
 };
 
 static const struct script_cost *cost_of(const struct script *s, uint64_t n) {
@@ -24,7 +24,7 @@ uint64_t script_now(void *machine) {
 	return m->ns += 10;
 }
 
-/* From 0 to 1, in an order that the seed decides. */
+/* A number from 0 to 1; the seed determines the sequence. */
 static double next_random(struct script_machine *m) {
 	m->random += 0x9e3779b97f4a7c15u;
 	return (double)(p2p_mix64(m->random) >> 11) / (double)(UINT64_C(1) << 53);

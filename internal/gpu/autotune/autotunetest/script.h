@@ -1,4 +1,4 @@
-/* script.h: engines that move nothing, on a clock that they alone advance. */
+/* script.h: engines that move no bytes and take scripted time, on a simulated clock. */
 #ifndef P2P_AUTOTUNE_SCRIPT_H
 #define P2P_AUTOTUNE_SCRIPT_H
 
@@ -10,23 +10,23 @@ enum { SCRIPT_COSTS = 8 };
 struct script_cost {
 	uint64_t from;
 	uint64_t copy_ns; /* of starting one */
-	uint64_t wait_ns; /* of waiting for what was started; the largest size counts */
-	uint32_t fail;    /* 1: such a copy is refused */
+	uint64_t wait_ns; /* of a wait; the largest value among the copies started since the last wait */
+	uint32_t fail;    /* 1: such a copy fails */
 	uint32_t pad;
 };
 
-/* What the engines of one machine share. */
+/* State shared by the engines of one machine. */
 struct script_machine {
-	double drift;          /* every copy makes all that follow slower by this part of their cost */
-	double jitter;         /* up to this part of its cost is added to each copy, evenly */
-	uint64_t random;       /* the state from which it comes */
-	uint64_t hiccup_every; /* one copy in so many … */
-	uint64_t hiccup_ns;    /* … takes so much longer; 0: none does */
+	double drift;          /* every copy makes all later ones slower by this fraction of their cost */
+	double jitter;         /* up to this fraction of its cost is added to each copy, uniformly distributed */
+	uint64_t random;       /* state of the random numbers */
+	uint64_t hiccup_every; /* one copy in hiccup_every takes hiccup_ns longer; 0: none */
+	uint64_t hiccup_ns;
 	uint64_t copies;
-	uint64_t ns; /* the time */
+	uint64_t ns; /* the simulated time */
 };
 
-/* Reads the machine's clock, which takes a few of its nanoseconds. */
+/* Reads the machine's clock, which advances it by a few nanoseconds. */
 uint64_t script_now(void *machine);
 
 /* NULL: no memory. */
@@ -35,7 +35,7 @@ void script_free(struct p2p_engine *g);
 
 /* The largest copy that was started. */
 uint64_t script_largest(const struct p2p_engine *g);
-/* Completes what was started, as a device does while nobody looks. */
+/* Completes all started copies, like a device that works in the background. */
 void script_complete(struct p2p_engine *g);
 
 int script_start(struct p2p_engine *g, void *dst, const void *src, size_t n, struct p2p_error *e);
