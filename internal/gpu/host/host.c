@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* Words at any address. */
+/* Unaligned words. */
 typedef uint32_t __attribute__((aligned(1), may_alias)) word;
 
 #if defined(__x86_64__) && defined(__GLIBC__)
@@ -34,7 +34,7 @@ WIDE static void fill_words(word *p, uint32_t n, struct series s) {
 		p[i] = series_word(s, i);
 }
 
-/* All differing bits of the n words, 0 when the payload is right. */
+/* The OR of the differing bits of n words, 0 if the payload is correct. */
 WIDE static uint32_t diff_words(const word *p, uint32_t n, struct series s) {
 	uint32_t d = 0;
 	for (uint32_t i = 0; i < n; i++)
@@ -42,10 +42,10 @@ WIDE static uint32_t diff_words(const word *p, uint32_t n, struct series s) {
 	return d;
 }
 
-/* A run of words is at most this long, so that a difference is searched for in a small place. */
+/* Maximum length of a run of words. After a difference, the run is searched byte by byte. */
 #define RUN_WORDS 4096u
 
-/* Calls for the pieces of [off, off+len): single bytes up to the first whole word, runs of words, single bytes. */
+/* Fills [off, off+len): single bytes up to the first whole word, runs of words, single bytes. */
 static void fill_range(uint8_t *p, uint64_t off, uint64_t len, uint64_t key) {
 	uint64_t end = off + len;
 	for (; off < end && (off & 3); off++)
@@ -99,7 +99,7 @@ static int host_bind(void *self, struct p2p_error *e) {
 	return P2P_OK;
 }
 
-/* After so many bytes the watchdog hears that work goes on: touching fresh memory can be slow. */
+/* Progress is reported after every BEAT_BYTES, because the first access to new memory can be slow. */
 #define BEAT_BYTES (64u << 20)
 
 static uint64_t next_piece(uint64_t left) { return left < BEAT_BYTES ? left : BEAT_BYTES; }
@@ -134,15 +134,15 @@ static int host_check(void *self, const struct p2p_ctx *c, const void *p, size_t
 	uint64_t off = 0;
 	for (; off + P2P_SAMPLE_BYTES <= n; off += step)
 		check_range(p, off, P2P_SAMPLE_BYTES, key, m);
-	uint64_t last = off - step + P2P_SAMPLE_BYTES, tail = n - P2P_SAMPLE_BYTES; /* do not count a byte twice */
+	uint64_t last = off - step + P2P_SAMPLE_BYTES, tail = n - P2P_SAMPLE_BYTES; /* count no byte twice */
 	check_range(p, tail > last ? tail : last, n - (tail > last ? tail : last), key, m);
 	return P2P_OK;
 }
 
 #if defined(__x86_64__)
 /*
- * Copies with stores that go around the cache. The receiver has looked at the previous message, so ordinary stores
- * would first have to fetch every line back from its cache.
+ * Copies with non-temporal stores. The receiver has read the previous message, so ordinary stores would first fetch
+ * every line from the receiver's cache.
  */
 __attribute__((target("avx512f"))) static void stream_512(uint8_t *d, const uint8_t *s, size_t n) {
 	for (; n >= 256; d += 256, s += 256, n -= 256) {
@@ -180,7 +180,7 @@ static void copy_streaming(uint8_t *d, const uint8_t *s, size_t n) {
 	_mm_sfence();
 }
 #else
-/* Elsewhere libc's memcpy knows best. */
+/* On other processors libc's memcpy is used. */
 static void copy_streaming(uint8_t *d, const uint8_t *s, size_t n) { memcpy(d, s, n); }
 #endif
 

@@ -1,9 +1,8 @@
-// Package host is CPU memory as a device: what p2pbench measures where there is no GPU, and the device on which the
-// whole house is tested.
+// Package host implements devices on CPU memory: p2pbench measures them on machines without a GPU, and most tests run
+// on them.
 //
-// Each NUMA node is a device. Memory that processes share is a memfd, whose file descriptor goes over a Unix socket:
-// nothing has a name in a file system, nothing depends on the size of /dev/shm, and nothing is left behind however a
-// process ends.
+// Each NUMA node is a device. Processes share memory by a memfd, whose file descriptor is passed over a Unix socket. A
+// memfd has no name in a file system, does not depend on the size of /dev/shm, and disappears with its processes.
 package host
 
 /*
@@ -30,12 +29,12 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Kind is the name of this device after --device.
+// Kind is the value of --device that selects this package.
 const Kind = gpu.KindHost
 
 type driver struct{ sys string }
 
-// Driver finds CPU memory, one device a NUMA node.
+// Driver returns the driver for CPU memory, with one device per NUMA node.
 func Driver() gpu.Driver { return driver{sys: "/sys"} }
 
 func (driver) Kind() string { return Kind }
@@ -110,19 +109,19 @@ func (d *device) Info() gpu.Info { return d.info }
 
 func (d *device) Close() error { return nil }
 
-// Free is the memory the kernel says it could still give, within the limit of the control group.
+// Free returns the available memory of the machine, or less if the control group allows less.
 func (d *device) Free() (uint64, error) { return available("/proc/meminfo", cgroup.Own()) }
 
-// Alloc maps whole pages of the kind that Memory's are of, so that a source costs a copy what an inbox does. In a private
-// mapping, what was never written would be the kernel's one page of zeroes, read from the cache, and huge pages would
-// come by other rules.
+// Alloc maps whole pages as shared memory, like Memory does, so that the source and the destination of a copy have the
+// same cost. In a private mapping, pages that were never written would all be the kernel's page of zeroes, which stays
+// in the cache, and other rules would apply to huge pages.
 func (d *device) Alloc(bytes uint64) (gpu.Buffer, error) {
 	free, err := d.Free()
 	if err != nil {
 		return nil, err
 	}
 	if bytes > free {
-		return nil, fmt.Errorf("host: %d bytes asked for, %d available", bytes, free)
+		return nil, fmt.Errorf("host: alloc: %d bytes asked for, %d available", bytes, free)
 	}
 	bytes = roundUp(bytes)
 	mem, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
@@ -152,7 +151,8 @@ func (b *buffer) Close() error {
 	return err
 }
 
-// The ways of copying: libc's memcpy for what fits the cache and non-temporal stores beyond, or one of them always.
+// The engines: cpu copies with libc's memcpy, and with non-temporal stores above a size that depends on the cache; the
+// others always use one of the two.
 const (
 	engineCPU    = "cpu"
 	engineMemcpy = "cpu-memcpy"

@@ -1,10 +1,10 @@
 #include "kernels.h"
 
-/* ---- what protocol.h asks for ----------------------------------------------------------------------------------- */
+/* ---- primitives of protocol.h ----------------------------------------------------------------------------------- */
 
 #define SR_FN static inline
 
-enum { SR_WARP_THREADS = 1, SR_LANES = 1, SR_WORDS = 16, SR_AHEAD = 1 }; /* a thread plays a warp */
+enum { SR_WARP_THREADS = 1, SR_LANES = 1, SR_WORDS = 16, SR_AHEAD = 1 }; /* one thread emulates a warp */
 
 struct sr_group {
 	sr_u32 rank, size;
@@ -14,13 +14,14 @@ struct sr_group {
 /* A thread of a grid. */
 struct warp {
 	const struct host_grid *grid;
-	struct sr_group role, cell; /* those who play its role in its cell; all of its cell */
-	sr_u32 block, blocks;       /* as the protocol counts them: cells */
-	sr_u32 roles;               /* its own */
-	int ok;                     /* 0: a wait was given up, by its role, or by one that had to be first */
+	struct sr_group role, cell; /* the threads of its role in its cell; all threads of its cell */
+	sr_u32 block, blocks;       /* cells, which the protocol calls blocks */
+	sr_u32 roles;               /* the thread's roles */
+	int ok;                     /* 0: a wait failed in its role, or in the role before it */
 	struct sr_count count;
-	sr_u64 began, arrived; /* resident, the thread that leads: ns, and team->arrived, when the iteration began … */
-	sr_u64 samples;        /* … and samples taken so far */
+	/* Resident kernels, leading thread only: */
+	sr_u64 began, arrived; /* ns, and team->arrived, at the start of the iteration or sample */
+	sr_u64 samples;        /* samples so far */
 };
 
 SR_FN int sr_vote(struct sr_group *g, int ok) { return host_barrier_meet(g->barrier, g->size, ok); }
@@ -44,28 +45,29 @@ SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 }
 
 /* A wait for a word of this process or another one. */
-struct patience {
+struct word_wait {
 	uint64_t limit_ns;
 	struct p2p_lapse lapse;
-	uint32_t looks;
+	uint32_t looks; /* polls so far */
 };
 
 static int failed(const struct sr_args *a) { return __atomic_load_n(&a->state->failed, __ATOMIC_ACQUIRE) != 0; }
 
+/* Whether all waits must end. */
 static int called_off(const struct sr_args *a) {
 	const struct host_grid *g = (const struct host_grid *)a;
 	return failed(a) || __atomic_load_n(&a->state->abort, __ATOMIC_RELAXED) || atomic_load(g->stop);
 }
 
-/* Passes the time until the next look; false if there is to be none. */
-static int again(const struct sr_args *a, struct patience *p) {
+/* Pauses before the next poll; false if the wait must end. */
+static int again(const struct sr_args *a, struct word_wait *p) {
 	host_pause(p->looks++);
 	if (p->looks % 64 && p->looks < HOST_SPINS + HOST_YIELDS)
 		return 1;
 	return p2p_lapse(&p->lapse, p->limit_ns) <= p->limit_ns && !called_off(a);
 }
 
-/* Notes the wait that was given up, unless another one was before. */
+/* Reports a failed wait to the host. Only the first report counts. */
 static void give_up(const struct sr_args *a, sr_u32 role, sr_u32 block, sr_u64 want, sr_u64 have) {
 	struct host_grid *g = (struct host_grid *)a;
 	if (failed(a) || atomic_exchange(&g->gave_up, 1))
@@ -79,7 +81,7 @@ static void give_up(const struct sr_args *a, sr_u32 role, sr_u32 block, sr_u64 w
 
 static int poll_word(const struct sr_args *a, sr_u64 limit_ns, sr_u32 role, sr_u32 block, const sr_u64 *word,
 		     sr_u64 want) {
-	struct patience p = {.limit_ns = limit_ns};
+	struct word_wait p = {.limit_ns = limit_ns};
 	for (;;) {
 		sr_u64 have = sr_load(word);
 		if (have >= want)
@@ -96,14 +98,16 @@ SR_FN int sr_poll(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u
 }
 
 /*
- * A wait that others end. The host writes and checks payloads before it rings the doorbell, and has deadlines for what
- * it waits for meanwhile; other blocks have some for theirs. Whoever gives up calls this wait off.
+ * A wait without a deadline of its own. The host, which writes and checks payloads before it rings the doorbell, and
+ * the other blocks have deadlines for their waits. If one of them fails, this wait ends.
  */
 static int poll_own(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_u64 *word, sr_u64 want) {
 	return poll_word(a, UINT64_MAX, role, block, word, want);
 }
 
-/* A line is two words, each with half of the payload below and the flag above: neither needs the other to be whole. */
+/*
+ * A line is two words, each with half of the payload in the low and the flag in the high 32 bits; they need no order.
+ */
 SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	sr_u64 *half = (sr_u64 *)line;
 	sr_store(half, (data & 0xffffffffu) | (sr_u64)flag << 32);
@@ -112,7 +116,7 @@ SR_FN void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 
 static int get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u32 flag, sr_u64 *data) {
 	const sr_u64 *half = (const sr_u64 *)line;
-	struct patience p = {.limit_ns = a->timeout_ns};
+	struct word_wait p = {.limit_ns = a->timeout_ns};
 	for (;;) {
 		const sr_u64 low = sr_load(half), high = sr_load(half + 1);
 		if (low >> 32 == flag && high >> 32 == flag) {
@@ -126,7 +130,7 @@ static int get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr
 	}
 }
 
-/* One after the other: the threads of a CPU gain nothing by looking at several. */
+/* Waits for one line after the other: polling several gains nothing on a CPU. */
 SR_FN int sr_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *const *line, sr_u32 n, sr_u32 flag,
 		      sr_u64 (*data)[SR_WORDS]) {
 	for (sr_u32 k = 0; k < n; k++)
@@ -144,7 +148,7 @@ SR_FN void sr_put_part(sr_u8 *line, const sr_u64 *data) {
 
 static int get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line, sr_u64 flag, sr_u64 *data) {
 	const sr_u64 *word = (const sr_u64 *)line;
-	struct patience p = {.limit_ns = a->timeout_ns};
+	struct word_wait p = {.limit_ns = a->timeout_ns};
 	for (;;) {
 		const sr_u64 have = sr_load(word + SR_WORDS - 1);
 		if (have == flag)
@@ -211,8 +215,8 @@ static int receive_ll128(const struct sr_args *a, struct sr_group *g, struct sr_
 
 struct host_kernel {
 	const char *name;
-	uint32_t ctas;   /* blocks of a cell */
-	uint32_t shared; /* 1: all threads of a cell play both roles, one after the other */
+	uint32_t ctas;   /* blocks per cell */
+	uint32_t shared; /* 1: all threads of a cell execute both roles, one after the other */
 	part *send, *receive;
 };
 
@@ -229,7 +233,7 @@ const struct host_kernel *host_kernel_find(const char *name) {
 	return NULL;
 }
 
-/* Gives a thread its place in the grid. Roles that the launch does not have leave their threads idle. */
+/* Assigns a thread its place in the grid. Threads of roles that the launch does not have stay idle. */
 static void place(struct warp *w, const struct host_grid *g, uint32_t number) {
 	const struct host_kernel *k = g->kernel;
 	const sr_u32 size = k->ctas * g->warps, rank = number % size;
@@ -255,7 +259,7 @@ static void play(struct warp *w, sr_u32 role) {
 		w->ok = p(&g->args, &w->role, &w->count, w->block, w->blocks);
 }
 
-/* Where one role is to be done before the other begins, it is to be done well. */
+/* Runs the roles of one message. If the roles follow each other, the second runs only after the first has succeeded. */
 static void message(struct warp *w) {
 	const sr_u32 order = w->grid->args.order;
 	play(w, order == SR_RECEIVE_FIRST ? SR_RECEIVE : SR_SEND);
@@ -266,7 +270,7 @@ static void message(struct warp *w) {
 		w->ok = sr_vote(&w->cell, w->ok);
 }
 
-/* What was being timed has ended, and the next begins. */
+/* Ends a sample and begins the next. */
 static void sample(struct warp *w) {
 	const struct sr_args *a = &w->grid->args;
 	const sr_u64 t = p2p_raw_ns();
@@ -275,7 +279,7 @@ static void sample(struct warp *w) {
 	w->began = t;
 }
 
-/* Round trips that follow each other are samples of their own. */
+/* Back-to-back round trips are separate samples. */
 static void window(struct warp *w) {
 	const struct sr_args *a = &w->grid->args;
 	for (sr_u32 m = 0; w->ok && m < a->window; m++) {
@@ -289,7 +293,7 @@ static void window(struct warp *w) {
 
 /* ---- resident --------------------------------------------------------------------------------------------------- */
 
-/* Begins iteration n together with the ranks on both sides. */
+/* Barrier with both peers at the start of iteration n. */
 static int meet_peers(const struct sr_args *a, sr_u64 n) {
 	sr_store(&a->peer_in->sync.value, n);
 	if (a->peer_out != a->peer_in)
@@ -298,14 +302,14 @@ static int meet_peers(const struct sr_args *a, sr_u64 n) {
 }
 
 /*
- * The thread that leads its cell waits for the start of iteration n; the one of cell 0 gives it. It reads
- * team->arrived while nobody works, so that it need not know how many blocks other launches had.
+ * The leading thread of each cell waits for the start of iteration n, which the leading thread of cell 0 signals. That
+ * thread reads team->arrived while no block works, so that it need not know how many blocks other launches had.
  */
 static int begin(struct warp *w, sr_u64 n) {
 	const struct sr_args *a = &w->grid->args;
 	if (w->block != 0)
 		return poll_own(a, SR_SEND, w->block, &a->team->go.value, n);
-	if (called_off(a)) { /* the doorbell may have rung for many iterations */
+	if (called_off(a)) { /* checked here, because the doorbell may allow many iterations */
 		give_up(a, SR_SEND, 0, n, n - 1);
 		return 0;
 	}
@@ -317,7 +321,7 @@ static int begin(struct warp *w, sr_u64 n) {
 	return 1;
 }
 
-/* Its cell has finished iteration n; cell 0 reports when all have. */
+/* Reports that its cell has finished iteration n; cell 0 waits for all cells and reports to the host. */
 static void end(struct warp *w, sr_u64 n) {
 	const struct sr_args *a = &w->grid->args;
 	__atomic_fetch_add(&a->team->arrived.value, 1, __ATOMIC_ACQ_REL);
@@ -363,7 +367,7 @@ void host_kernel_run(struct host_grid *g, struct host_pool *p) {
 	host_pool_run(p, g->ctas * g->warps, run_warp, g);
 }
 
-/* What is wrong with the arguments of a kernel for so many cells; NULL: nothing. */
+/* The error in the arguments of a kernel with the given number of cells; NULL: none. */
 static const char *fault_of(const struct host_kernel *k, const struct sr_args *a, uint32_t cells) {
 	const int in_lines = k->shared || (k->send == sr_send_ws && a->in_lines);
 	const int staged = !in_lines && k->send != sr_send_put;
@@ -377,7 +381,7 @@ static const char *fault_of(const struct host_kernel *k, const struct sr_args *a
 	    (a->stride == 0 || a->stages == 0 || a->stride > SR_STAGING || a->stride * a->stages > SR_STAGING / cells))
 		return "the steps of all blocks do not fit the staging area";
 	if (in_lines && (cells > SR_LL_CTAS || sr_share_of(a->bytes, 0, cells).bytes > most))
-		return "more blocks, or more bytes of a block, than there are lines for";
+		return "more blocks, or more bytes per block, than the lines can hold";
 	return NULL;
 }
 
@@ -386,11 +390,11 @@ int host_kernel_accepts(const struct p2p_launch *l, struct p2p_error *e) {
 	const struct sr_args *a = l->args;
 	const char *fault = NULL;
 	if (!k || l->bytes != sizeof *a)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: start: not a kernel of a host with its arguments");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: start: unknown kernel, or arguments of the wrong size");
 	if (l->ctas == 0 || l->ctas > HOST_CTAS || l->ctas % k->ctas)
 		fault = "no such number of blocks";
 	else if (l->threads == 0 || l->threads > HOST_WARPS || l->threads != a->sender_warps + a->receiver_warps)
-		fault = "blocks are not of the warps that the arguments tell";
+		fault = "threads differ from the warps in the arguments";
 	else
 		fault = fault_of(k, a, l->ctas / k->ctas);
 	if (!fault)

@@ -11,12 +11,12 @@ import (
 	"github.com/p2pbench/p2pbench/internal/cgroup"
 )
 
-// ntFrom is the message size in bytes from which non-temporal stores win over memcpy: a quarter of the last cache
-// below dir, the kernel's description of a CPU's caches. A larger message, its source and what else a run touches do
-// not stay in the cache anyway, and stores around it save reading every line of the destination first. On an EPYC with
-// 32 MiB the two are equal at 4 MiB and non-temporal stores are a quarter faster at 16 MiB.
+// ntFrom returns the message size in bytes from which non-temporal stores are faster than memcpy: a quarter of the
+// last-level cache described below dir in sysfs. A larger message and its source do not stay in the cache anyway, and
+// non-temporal stores need not read the destination's lines first. On an EPYC with 32 MiB the two are equal at 4 MiB,
+// and non-temporal stores are a quarter faster at 16 MiB.
 func ntFrom(dir string) uint64 {
-	const unknown = 16 << 20 // a cache that the kernel does not describe
+	const unknown = 16 << 20 // assumed size if sysfs does not describe the cache
 	var last, level uint64
 	indexes, _ := filepath.Glob(filepath.Join(dir, "index[0-9]*")) // the pattern is well-formed
 	for _, index := range indexes {
@@ -43,7 +43,7 @@ func readCacheSize(path string) (uint64, bool) {
 	return n << 10, ok && err == nil
 }
 
-// available is MemAvailable of meminfo, bounded by what the control groups still allow.
+// available returns MemAvailable of meminfo, or less if the control groups allow less.
 func available(meminfo string, groups cgroup.Groups) (uint64, error) {
 	free, err := memAvailable(meminfo)
 	if err != nil {

@@ -30,20 +30,20 @@ int host_thread_start(pthread_t *where, void *(*run)(void *), void *arg, const c
 	if (code) {
 		p2p_fail(e, P2P_ERR_DEVICE, code, "");
 		snprintf(e->text, sizeof e->text,
-			 "host: start a thread: %s (%d): fewer blocks or warps need fewer threads; `ulimit -u` and "
-			 "pids.max of the control group bound them",
+			 "host: start a thread: %s (%d): use fewer blocks or warps, or raise `ulimit -u` and "
+			 "pids.max of the control group",
 			 strerror(code), code);
 		return P2P_ERR_DEVICE;
 	}
 	pthread_setname_np(*where, name);
-	pthread_setaffinity_np(*where, cpus->bytes, cpus->set); /* where it cannot go it stays */
+	pthread_setaffinity_np(*where, cpus->bytes, cpus->set); /* on failure the thread keeps its CPUs */
 	return P2P_OK;
 }
 
 static void *stand_by(void *arg) {
 	struct host_worker *w = arg;
 	struct host_pool *p = w->pool;
-	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* naps as short as they are meant to be */
+	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* for short sleeps */
 	for (uint32_t starts = 0;; starts++) {
 		host_event_await(&w->start, starts);
 		if (atomic_load(&p->quit))

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-/* How long who puts a command on a full queue waits for one to be done: the queue may be held by the caller's own. */
+/*
+ * Longest wait for space in a full queue while no command completes: the queue may wait for a word that this caller
+ * writes.
+ */
 #define FULL_NS 1000000000u
 
 enum { DO_KERNEL, DO_COPY, DO_WRITE, DO_AWAIT, DO_STAMP, DO_REPLAY };
@@ -33,8 +36,10 @@ struct command {
 
 struct queue {
 	struct p2p_queue table;
-	/* The caller's. Command n is at ring[n - base], in turns; base moves while the queue is idle, so that a queue
-	 * that is waited for now and then stays in the cache. */
+	/*
+	 * Used by the caller. Command n is at ring[(n - base) % HOST_QUEUE_ROOM]. base advances when the queue is idle,
+	 * so that the commands of a queue that is often idle stay in the cache.
+	 */
 	struct command *ring, *record;
 	uint64_t base;
 	uint64_t replayed; /* commands up to the last replay */
@@ -42,20 +47,20 @@ struct queue {
 	int recording, has_recording;
 	pthread_t thread;
 	int started;
-	/* Both sides'. */
+	/* Shared. */
 	_Alignas(64) _Atomic uint64_t posted;
 	struct host_event work;
 	_Atomic uint32_t stop;
-	/* The thread's. */
+	/* Used by the thread. */
 	_Alignas(64) _Atomic uint64_t done;
 	uint64_t stamp[P2P_STAMPS];
-	uint32_t stamped; /* a bit each */
+	uint32_t stamped; /* bit i: event i was recorded */
 	struct host_grid grid;
 	struct host_pool pool;
 	struct host_cpus cpus; /* of all its threads */
 };
 
-/* ---- the thread that does it ------------------------------------------------------------------------------------ */
+/* ---- the queue's thread ----------------------------------------------------------------------------------------- */
 
 static void run_kernel(struct queue *q, const struct command *c) {
 	q->grid.kernel = c->start.kernel;
@@ -65,7 +70,9 @@ static void run_kernel(struct queue *q, const struct command *c) {
 	host_kernel_run(&q->grid, &q->pool);
 }
 
-/* Its end is the word's, or the queue's: who holds a queue watches it. */
+/*
+ * Ends when the word has the value or the queue stops. It has no deadline: the thread that waits for the queue has one.
+ */
 static void run_await(struct queue *q, const struct command *c) {
 	for (uint32_t looks = 0; __atomic_load_n(c->word.at, __ATOMIC_ACQUIRE) != c->word.value; looks++) {
 		if (atomic_load(&q->stop))
@@ -105,7 +112,7 @@ static void run(struct queue *q, const struct command *c) {
 
 static void *serve(void *arg) {
 	struct queue *q = arg;
-	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* naps as short as they are meant to be */
+	prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); /* for short sleeps */
 	for (uint64_t n = 0;; n++) {
 		for (;;) {
 			uint32_t seen = host_event_count(&q->work);
@@ -120,11 +127,11 @@ static void *serve(void *arg) {
 	}
 }
 
-/* ---- putting commands on it ------------------------------------------------------------------------------------- */
+/* ---- posting commands ------------------------------------------------------------------------------------------- */
 
 static uint64_t posted(const struct queue *q) { return atomic_load_explicit(&q->posted, memory_order_relaxed); }
 
-/* Waits until `want` commands are done, as long as there is one now and then. */
+/* Waits until `want` commands are done. Fails if no command completes within FULL_NS. */
 static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_error *e) {
 	struct p2p_lapse lapse = {0};
 	uint64_t done, before = UINT64_MAX;
@@ -137,10 +144,11 @@ static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_
 		}
 		if (lapse.ns > FULL_NS) {
 			p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
-			snprintf(e->text, sizeof e->text,
-				 "host: queue: %s, and %llu commands wait of which none was done for %.1f s: let the "
-				 "queue go, or wait for it, before there are so many",
-				 why, (unsigned long long)(posted(q) - done), (double)lapse.ns / 1e9);
+			snprintf(
+				e->text, sizeof e->text,
+				"host: queue: %s, and none of its %llu commands has completed for %.1f s: complete the "
+				"queue's waits, or wait for the queue, before posting so many",
+				why, (unsigned long long)(posted(q) - done), (double)lapse.ns / 1e9);
 			return P2P_ERR_TIMEOUT;
 		}
 		host_pause(looks);
@@ -148,7 +156,7 @@ static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_
 	return P2P_OK;
 }
 
-/* Room for a command of the queue, or of the recording that is under way; NULL: *e says why there is none. */
+/* A free slot in the queue, or in the current recording; NULL: *e has the reason. */
 static struct command *room(struct queue *q, uint32_t what, struct p2p_error *e) {
 	struct command *c;
 	if (q->recording) {
@@ -236,12 +244,12 @@ static int queue_await(void *self, uint64_t *word, uint64_t value, struct p2p_er
 	return put_word(self, DO_AWAIT, word, value, e);
 }
 
-/* ---- stamps ----------------------------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------------------------------------------- */
 
 static int queue_stamp(void *self, uint32_t i, struct p2p_error *e) {
 	struct queue *q = self;
 	if (i >= P2P_STAMPS || q->recording)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such stamp, or a recording is under way");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such event, or a recording is in progress");
 	struct command *c = room(q, DO_STAMP, e);
 	if (!c)
 		return e->code;
@@ -254,11 +262,13 @@ static int idle(const struct queue *q) { return atomic_load_explicit(&q->done, m
 static int queue_between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
 	const struct queue *q = self;
 	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such stamp");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such event");
 	if (!idle(q))
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: stamps are read once the queue was waited for");
+		return p2p_fail(e, P2P_ERR_INVALID, 0,
+				"host: queue: events can only be read after a wait for the queue");
 	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1) || q->stamp[j] < q->stamp[i])
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: a stamp was not set, or the later one is first");
+		return p2p_fail(e, P2P_ERR_INVALID, 0,
+				"host: queue: an event was not recorded, or the second is before the first");
 	*ns = q->stamp[j] - q->stamp[i];
 	return P2P_OK;
 }
@@ -270,7 +280,7 @@ static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) 
 	struct p2p_wait w = {0};
 	uint64_t done, before = UINT64_MAX;
 	if (q->recording)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: wait: a recording is under way");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: wait: a recording is in progress");
 	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < posted(q); looks++) {
 		if (done != before)
 			p2p_beat(c);
@@ -288,8 +298,8 @@ static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) 
 static int queue_record_begin(void *self, struct p2p_error *e) {
 	struct queue *q = self;
 	if (q->recording)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: a recording is under way");
-	int rc = make_way(q, q->replayed, "the recording before this one is in use", e);
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: a recording is in progress");
+	int rc = make_way(q, q->replayed, "the previous recording is in use", e);
 	if (rc)
 		return rc;
 	q->recorded = 0;
@@ -301,7 +311,7 @@ static int queue_record_begin(void *self, struct p2p_error *e) {
 static int queue_record_end(void *self, struct p2p_error *e) {
 	struct queue *q = self;
 	if (!q->recording)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: none is under way");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: record: none is in progress");
 	q->recording = 0;
 	q->has_recording = 1;
 	return P2P_OK;
@@ -339,14 +349,14 @@ static struct p2p_queue table(struct queue *q) {
 	};
 }
 
-/* Zeroed memory on a boundary of 64 bytes. */
+/* Zeroed memory, aligned to 64 bytes. */
 static void *zeroed(size_t n) {
 	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
 	return p ? memset(p, 0, n) : NULL;
 }
 
 static int fill_queue(struct queue *q, struct p2p_error *e) {
-	/* Pages that no command ever needed are not taken from the machine. */
+	/* calloc: pages that no command uses take no memory. */
 	q->ring = calloc(HOST_QUEUE_ROOM, sizeof *q->ring);
 	q->record = calloc(HOST_QUEUE_ROOM, sizeof *q->record);
 	q->grid.cell = zeroed(HOST_CTAS * sizeof *q->grid.cell);

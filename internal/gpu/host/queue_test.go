@@ -108,12 +108,12 @@ func TestQueueStamps(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	w := words(t, 1)
 	_, err := q.Between(0, 1)
-	refused(t, "stamps that were never set", err, abi.ErrInvalid, "was not set")
+	refused(t, "stamps that were never set", err, abi.ErrInvalid, "was not recorded")
 	queuetest.Store(w[0], 1)
 	before := time.Now()
 	must(t, q.Stamp(0), q.Await(w[0], 2), q.Stamp(3))
 	_, err = q.Between(0, 3)
-	refused(t, "stamps of a queue at work", err, abi.ErrInvalid, "once the queue was waited for")
+	refused(t, "stamps of a queue at work", err, abi.ErrInvalid, "after a wait for the queue")
 	time.Sleep(3 * time.Millisecond)
 	queuetest.Store(w[0], 2)
 	must(t, q.Wait())
@@ -123,10 +123,10 @@ func TestQueueStamps(t *testing.T) {
 		t.Errorf("%v, %v; want what passed at the word, within %v", d, err, all)
 	}
 	_, err = q.Between(3, 0)
-	refused(t, "backwards", err, abi.ErrInvalid, "the later one is first")
-	refused(t, "one too many", q.Stamp(queuetest.Stamps), abi.ErrInvalid, "no such stamp")
+	refused(t, "backwards", err, abi.ErrInvalid, "the second is before the first")
+	refused(t, "one too many", q.Stamp(queuetest.Stamps), abi.ErrInvalid, "no such event")
 	_, err = q.Between(0, queuetest.Stamps)
-	refused(t, "one too many", err, abi.ErrInvalid, "no such stamp")
+	refused(t, "one too many", err, abi.ErrInvalid, "no such event")
 }
 
 func refused(tb testing.TB, what string, err, class error, text string) {
@@ -144,7 +144,7 @@ func TestQueueRecording(t *testing.T) {
 		return func() error { return errors.Join(q.Copy(w[3], from, 8), q.Copy(to, w[3], 8)) }
 	}
 	refused(t, "nothing yet", q.Replay(), abi.ErrInvalid, "nothing was recorded")
-	refused(t, "no beginning", q.RecordEnd(), abi.ErrInvalid, "none is under way")
+	refused(t, "no beginning", q.RecordEnd(), abi.ErrInvalid, "none is in progress")
 	must(t, q.Record(turn(w[0], w[1])), q.Wait())
 	queuetest.Store(w[0], 5)
 	if got := queuetest.Load(w[1]); got != 0 {
@@ -163,9 +163,9 @@ func TestQueueRecording(t *testing.T) {
 		t.Errorf("%d, %d, %d; want 8, 9, 8", a, b, c)
 	}
 	must(t, q.RecordBegin())
-	refused(t, "twice", q.RecordBegin(), abi.ErrInvalid, "under way")
-	refused(t, "wait", q.Wait(), abi.ErrInvalid, "under way")
-	refused(t, "stamp", q.Stamp(0), abi.ErrInvalid, "under way")
+	refused(t, "twice", q.RecordBegin(), abi.ErrInvalid, "in progress")
+	refused(t, "wait", q.Wait(), abi.ErrInvalid, "in progress")
+	refused(t, "stamp", q.Stamp(0), abi.ErrInvalid, "in progress")
 	refused(t, "replay", q.Replay(), abi.ErrInvalid, "nothing was recorded")
 	must(t, q.RecordEnd(), q.Replay(), q.Wait())
 }
@@ -181,7 +181,7 @@ func TestQueueFull(t *testing.T) {
 	for ; err == nil && n < 1<<20; n++ {
 		err = q.Write(w[1], n)
 	}
-	refused(t, "no room", err, abi.ErrTimeout, "let the queue go, or wait for it")
+	refused(t, "no room", err, abi.ErrTimeout, "complete the queue's waits, or wait for the queue")
 	if n < 4096*4 {
 		t.Errorf("%d commands fit: too few for a window of 4096 messages", n)
 	}
@@ -271,20 +271,20 @@ func TestQueueRefuses(t *testing.T) {
 		Roles: queuetest.Send | queuetest.Receive,
 	}
 	for want, change := range map[string]func(l *queuetest.Launch){
-		"no such number of blocks":                            func(l *queuetest.Launch) { l.CTAs = 0 },
-		"65 blocks of 4 threads":                              func(l *queuetest.Launch) { l.CTAs = 65 },
-		"p2p_sr_stable, 3 blocks":                             func(l *queuetest.Launch) { l.Kernel, l.CTAs = queuetest.Stable, 3 },
-		"blocks are not of the warps that the arguments tell": func(l *queuetest.Launch) { l.Threads = 3 },
-		"of 33 threads":                                       func(l *queuetest.Launch) { l.Senders, l.Receivers = 16, 17 },
-		"a role without a warp":                               func(l *queuetest.Launch) { l.Senders, l.Receivers = 0, 4 },
-		"no such roles":                                       func(l *queuetest.Launch) { l.Roles = 0 },
-		"do not fit the staging area":                         func(l *queuetest.Launch) { l.Stride, l.Stages = queuetest.Staging/4+1, 2 },
-		"2 blocks of 4 threads: the steps":                    func(l *queuetest.Launch) { l.Stages = 0 },
-		"than there are lines for":                            func(l *queuetest.Launch) { l.Kernel, l.Bytes = queuetest.LL, 2*queuetest.LLBytes+1 },
+		"no such number of blocks":                       func(l *queuetest.Launch) { l.CTAs = 0 },
+		"65 blocks of 4 threads":                         func(l *queuetest.Launch) { l.CTAs = 65 },
+		"p2p_sr_stable, 3 blocks":                        func(l *queuetest.Launch) { l.Kernel, l.CTAs = queuetest.Stable, 3 },
+		"threads differ from the warps in the arguments": func(l *queuetest.Launch) { l.Threads = 3 },
+		"of 33 threads":                                  func(l *queuetest.Launch) { l.Senders, l.Receivers = 16, 17 },
+		"a role without a warp":                          func(l *queuetest.Launch) { l.Senders, l.Receivers = 0, 4 },
+		"no such roles":                                  func(l *queuetest.Launch) { l.Roles = 0 },
+		"do not fit the staging area":                    func(l *queuetest.Launch) { l.Stride, l.Stages = queuetest.Staging/4+1, 2 },
+		"2 blocks of 4 threads: the steps":               func(l *queuetest.Launch) { l.Stages = 0 },
+		"than the lines can hold":                        func(l *queuetest.Launch) { l.Kernel, l.Bytes = queuetest.LL, 2*queuetest.LLBytes+1 },
 		"33 blocks of 4 threads: more blocks": func(l *queuetest.Launch) {
 			l.Kernel, l.Bytes, l.CTAs = queuetest.LL, 1, queuetest.LLCTAs+1
 		},
-		"not a kernel of a host with its arguments": func(l *queuetest.Launch) { l.Argument = 8 },
+		"unknown kernel, or arguments of the wrong size": func(l *queuetest.Launch) { l.Argument = 8 },
 	} {
 		l := sound
 		change(&l)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; before that the address is a hint */
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17; older kernels treat the address as a hint */
 #endif
 
 /* A mapping of this process. */
@@ -20,7 +20,7 @@ struct piece {
 	int fd;      /* -1: another process's memory */
 };
 
-/* Pieces by address. They do not overlap. */
+/* Mappings sorted by address. They do not overlap. */
 struct book {
 	struct piece *of;
 	size_t count, room;
@@ -36,18 +36,18 @@ struct share {
 static const char *advice(int code) {
 	switch (code) {
 	case EMFILE:
-		return ": this process may open no more files: raise `ulimit -n`";
+		return ": this process cannot open more files: raise `ulimit -n`";
 	case ENFILE:
-		return ": the machine may open no more files: raise fs.file-max, or lower `ulimit -n` of other "
+		return ": the machine cannot open more files: raise fs.file-max, or lower `ulimit -n` of other "
 		       "processes";
 	case ENOMEM:
-		return ": no more memory, or no more mappings: vm.max_map_count bounds them";
+		return ": out of memory, or too many mappings: raise vm.max_map_count";
 	default:
 		return "";
 	}
 }
 
-/* Describes the failure that errno tells. */
+/* Sets *e from errno. */
 static int failed(struct p2p_error *e, const char *what, uint64_t bytes) {
 	int code = errno;
 	p2p_fail(e, P2P_ERR_DEVICE, code, "");
@@ -64,7 +64,7 @@ static int unknown(struct p2p_error *e, const char *what, const void *p) {
 
 /* ---- book ----------------------------------------------------------------------------------------------------- */
 
-/* The last piece that begins at or below p, NULL if there is none. Timed loops search while the clock runs. */
+/* The last mapping that begins at or below p, NULL if there is none. Timed loops call it inside the timed part. */
 static struct piece *below(const struct book *b, const uint8_t *p) {
 	struct piece *at = b->of;
 	if (b->count == 0 || at->base > p)
@@ -82,14 +82,14 @@ static struct piece *begins_at(const struct book *b, const void *base) {
 	return x && x->base == base ? x : NULL;
 }
 
-/* Makes sure that one more piece fits, so that noting it cannot fail. */
+/* Reserves space for one more mapping, so that note cannot fail. */
 static int make_room(struct book *b, struct p2p_error *e) {
 	if (b->count < b->room)
 		return P2P_OK;
 	size_t room = b->room ? 2 * b->room : 64;
 	struct piece *of = realloc(b->of, room * sizeof *of);
 	if (!of)
-		return failed(e, "the book of allocations", room * sizeof *of);
+		return failed(e, "the list of allocations", room * sizeof *of);
 	b->of = of;
 	b->room = room;
 	return P2P_OK;
@@ -123,13 +123,15 @@ static void close_book(struct book *b) {
 
 /* ---- memory --------------------------------------------------------------------------------------------------- */
 
-/* Ids are unique in the process, whichever of its devices they come from, and never come back. */
+/* IDs are unique in the process, over all devices, and are never reused. */
 static uint64_t next_id(void) {
 	static _Atomic uint64_t last;
 	return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
-/* A memfd of that length; a peer can neither shrink it, which would end in SIGBUS here, nor grow it. */
+/*
+ * Creates a memfd of that length. Seals prevent a peer from growing it or shrinking it, which would cause SIGBUS here.
+ */
 static int make_memfd(uint64_t length, int *fd, struct p2p_error *e) {
 	*fd = memfd_create("p2pbench", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
@@ -144,20 +146,20 @@ static int make_memfd(uint64_t length, int *fd, struct p2p_error *e) {
 	return rc;
 }
 
-/* Maps fd at `at`, or elsewhere where something is in the way or the address is none. */
+/* Maps fd at `at`; at another address if `at` is NULL or the range is occupied. */
 static void *map(int fd, uint64_t length, void *at) {
 	const int access = PROT_READ | PROT_WRITE;
 	void *p = at ? mmap(at, length, access, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0) : MAP_FAILED;
 	return p != MAP_FAILED ? p : mmap(NULL, length, access, MAP_SHARED, fd, 0);
 }
 
-/* Pages are taken from the machine when they are touched: whether there are enough is for the caller to ask before. */
+/* Pages are allocated at their first access: the caller must check before that enough memory is available. */
 static int share_alloc(void *self, size_t n, void *at, void **base, struct p2p_error *e) {
 	struct share *s = self;
 	uint64_t page = s->table.granule;
 	int fd, rc;
 	if (n > INT64_MAX - page)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: allocate: no address space holds so many bytes");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: allocate: the size exceeds the address space");
 	uint64_t length = n ? (n + page - 1) / page * page : page;
 	if ((rc = make_room(&s->own, e)) || (rc = make_memfd(length, &fd, e)))
 		return rc;
@@ -199,7 +201,7 @@ static int share_export(void *self, void *base, struct p2p_handle *h, struct p2p
 	return P2P_OK;
 }
 
-/* Refuses a handle that promises more than is there: that would end in SIGBUS at the first touch. */
+/* Rejects a handle whose length exceeds its memfd: the first access beyond the end would cause SIGBUS. */
 static int acceptable(const struct p2p_handle *h, struct p2p_error *e) {
 	struct stat st;
 	if (h->kind != HOST_HANDLE_MEMFD || h->fd < 0 || h->length == 0)
@@ -209,7 +211,7 @@ static int acceptable(const struct p2p_handle *h, struct p2p_error *e) {
 	if ((uint64_t)st.st_size >= h->length)
 		return P2P_OK;
 	p2p_fail(e, P2P_ERR_INVALID, 0, "");
-	snprintf(e->text, sizeof e->text, "host: open: holds %llu bytes, handle says %llu",
+	snprintf(e->text, sizeof e->text, "host: open: the memory has %llu bytes, the handle says %llu",
 		 (unsigned long long)st.st_size, (unsigned long long)h->length);
 	return P2P_ERR_INVALID;
 }
@@ -233,7 +235,7 @@ static int share_close(void *self, void *base, struct p2p_error *e) {
 	return x ? unmap(&s->mapped, x, e) : unknown(e, "close: nothing that was opened begins at", base);
 }
 
-/* The CPU reaches all of its memory. */
+/* Nothing to do: CPUs access pageable memory. */
 static int share_pin(void *self, void *p, size_t n, struct p2p_error *e) {
 	(void)self, (void)p, (void)n, (void)e;
 	return P2P_OK;
@@ -244,7 +246,7 @@ static int share_unpin(void *self, void *p, struct p2p_error *e) {
 	return P2P_OK;
 }
 
-/* What the kernel says it could still give. The limit of a control group is looked at by the device's Free alone. */
+/* MemAvailable of the machine. Only the device's Free considers the limits of control groups. */
 static int share_unused(void *self, uint64_t *bytes, struct p2p_error *e) {
 	(void)self;
 	static const char key[] = "\nMemAvailable:"; /* never the first line */

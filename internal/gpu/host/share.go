@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// memory is what timed loops allocate from: memfds, listed by address.
+// memory allocates and maps memfds for timed loops.
 type memory struct {
 	c   *C.struct_p2p_memory // nil once closed
 	why string
@@ -36,7 +36,7 @@ func (d *device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
 // Reaches is true for CPU memory of every NUMA node.
 func (d *device) Reaches(other gpu.Info) bool { return other.Kind == Kind }
 
-// StoresLines is nil: a thread that plays a kernel's stores the words of a line before its flag.
+// StoresLines returns nil: the threads that emulate kernels store the words of a line before its flag.
 func (d *device) StoresLines(gpu.Info) error { return nil }
 
 func (m *memory) Kind() (gpu.HandleKind, string) { return gpu.HandleMemFD, m.why }

@@ -1,6 +1,6 @@
 /*
- * waiting.h: how the threads of a queue wait: for words that another process writes, and for each other. There may be
- * hundreds of them on two cores, so that whoever waits for long must not take the CPU from whom it waits for.
+ * waiting.h: waits of the threads of a queue, for words that another process writes and for each other. There may be
+ * hundreds of threads on two cores, so a long wait must not occupy the CPU that the other threads need.
  */
 #ifndef P2P_HOST_WAITING_H
 #define P2P_HOST_WAITING_H
@@ -12,12 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Looks at a word: so many at once, then so many with the CPU given away in between, then with naps. */
+/* A wait polls HOST_SPINS times without pause, then HOST_YIELDS times with a yield, then with sleeps in between. */
 #define HOST_SPINS 64
 #define HOST_YIELDS 256
 #define HOST_NAP_NS 20000
 
-/* Between look number `looks`, from 0, and the next one at a word that whoever writes it cannot announce. */
+/* Pauses after poll number `looks`, from 0, of a word whose writer cannot wake this thread. */
 static inline void host_pause(uint32_t looks) {
 	static const struct timespec nap = {0, HOST_NAP_NS};
 	if (looks < HOST_SPINS)
@@ -28,7 +28,7 @@ static inline void host_pause(uint32_t looks) {
 		nanosleep(&nap, NULL);
 }
 
-/* Something that happens again and again: threads of this process sleep until it does. All zero at first. */
+/* A repeatable event for which threads of this process can sleep. Zero-initialised. */
 struct host_event {
 	_Atomic uint32_t count;
 	_Atomic uint32_t sleepers;
@@ -42,7 +42,7 @@ static inline void host_event_raise(struct host_event *e) {
 		syscall(SYS_futex, &e->count, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Returns once the event has happened after host_event_count said `seen`. */
+/* Waits until the event has been raised since host_event_count returned `seen`. */
 static inline void host_event_await(struct host_event *e, uint32_t seen) {
 	for (uint32_t looks = 0; looks < HOST_SPINS + 4; looks++) {
 		if (atomic_load(&e->count) != seen)
@@ -55,15 +55,15 @@ static inline void host_event_await(struct host_event *e, uint32_t seen) {
 	atomic_fetch_sub(&e->sleepers, 1);
 }
 
-/* A barrier of threads of this process, however many they are this time, at which they vote. All zero at first. */
+/* A barrier with a vote, for threads of this process. Their number may differ each time. Zero-initialised. */
 struct host_barrier {
 	_Alignas(64) struct host_event passed;
 	_Atomic uint32_t arrived;
-	_Atomic uint32_t refused; /* 1: one that has arrived said no */
-	int agreed[2];            /* by barriers passed: the next may be passed before all have looked */
+	_Atomic uint32_t refused; /* 1: a thread that has arrived voted no */
+	int agreed[2];            /* result, by parity of the barrier: the next one may end before all have read it */
 };
 
-/* Whether all `size` threads said yes. */
+/* Waits for all `size` threads. Whether all of them voted yes. */
 static inline int host_barrier_meet(struct host_barrier *b, uint32_t size, int say) {
 	if (size == 1)
 		return say;

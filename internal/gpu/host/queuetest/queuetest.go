@@ -1,5 +1,5 @@
-// Package queuetest drives a queue table from Go, call by call, and lays out the memory of two ranks that send to each
-// other by its kernels: for tests of queues, and of the protocols, below any transport.
+// Package queuetest calls the functions of a queue table from Go, and sets up the memory of two ranks that send to each
+// other with its kernels: for tests of queues and of the protocols without a transport.
 package queuetest
 
 /*
@@ -65,16 +65,16 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Stamps is how many stamps a queue has.
+// Stamps is the number of events of a queue.
 const Stamps = C.P2P_STAMPS
 
-// Queue is a queue with the context in which it is waited for.
+// Queue is a queue with the context of its waits.
 type Queue struct {
 	c *C.struct_p2p_queue
 	x *abi.Ctx
 }
 
-// On drives q.
+// On wraps q.
 func On(q *abi.Queue, x *abi.Ctx) *Queue { return &Queue{(*C.struct_p2p_queue)(q.Pointer()), x} }
 
 // call runs f, which binds the queue first, on one thread.
@@ -84,7 +84,7 @@ func (q *Queue) call(f func(*C.struct_p2p_error)) error {
 	return abi.Call(f)
 }
 
-// Find tells whether the queue has a kernel of that name.
+// Find reports whether the queue has a kernel of that name.
 func (q *Queue) Find(name string) error {
 	_, err := q.find(name)
 	return err
@@ -98,33 +98,33 @@ func (q *Queue) find(name string) (kernel unsafe.Pointer, err error) {
 	return kernel, err
 }
 
-// Copy puts a copy of n bytes on the queue.
+// Copy enqueues a copy of n bytes.
 func (q *Queue) Copy(dst, src uintptr, n uint64) error {
 	return q.call(func(e *C.struct_p2p_error) { C.copy(q.c, C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), e) })
 }
 
-// Write puts the writing of a word on it.
+// Write enqueues the write of a word.
 func (q *Queue) Write(word uintptr, value uint64) error {
 	return q.call(func(e *C.struct_p2p_error) { C.set(q.c, C.uintptr_t(word), C.uint64_t(value), e) })
 }
 
-// Await makes it wait for a word.
+// Await enqueues a wait for a word.
 func (q *Queue) Await(word uintptr, value uint64) error {
 	return q.call(func(e *C.struct_p2p_error) { C.hold(q.c, C.uintptr_t(word), C.uint64_t(value), e) })
 }
 
-// Stamp puts a stamp on it.
+// Stamp enqueues event i.
 func (q *Queue) Stamp(i int) error {
 	return q.call(func(e *C.struct_p2p_error) { C.stamp(q.c, C.uint32_t(i), e) })
 }
 
-// Between is the time from stamp i to stamp j.
+// Between is the time from event i to event j.
 func (q *Queue) Between(i, j int) (d time.Duration, err error) {
 	err = q.call(func(e *C.struct_p2p_error) { d = time.Duration(C.between(q.c, C.uint32_t(i), C.uint32_t(j), e)) })
 	return d, err
 }
 
-// Wait waits until all is done.
+// Wait waits for all work of the queue.
 func (q *Queue) Wait() error { return q.WaitIn(q.x) }
 
 // WaitIn is Wait in another context.
@@ -142,7 +142,7 @@ func (q *Queue) RecordEnd() error {
 	return q.call(func(e *C.struct_p2p_error) { C.record_end(q.c, e) })
 }
 
-// Record records what put puts on the queue.
+// Record records the work that put enqueues.
 func (q *Queue) Record(put func() error) error {
 	if err := q.RecordBegin(); err != nil {
 		return err
@@ -150,11 +150,11 @@ func (q *Queue) Record(put func() error) error {
 	return errors.Join(put(), q.RecordEnd())
 }
 
-// Replay puts the recording on the queue.
+// Replay enqueues the recording.
 func (q *Queue) Replay() error { return q.call(func(e *C.struct_p2p_error) { C.replay(q.c, e) }) }
 
-// Load reads a word that others write.
+// Load reads a word that other threads write.
 func Load(word uintptr) uint64 { return uint64(C.load(C.uintptr_t(word))) }
 
-// Store writes a word that others read.
+// Store writes a word that other threads read.
 func Store(word uintptr, value uint64) { C.store(C.uintptr_t(word), C.uint64_t(value)) }

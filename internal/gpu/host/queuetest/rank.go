@@ -46,7 +46,7 @@ const (
 	LL      = C.SR_KERNEL_LL
 )
 
-// What a launch does, and in which order.
+// The roles of a launch, and their order.
 const (
 	Send         = C.SR_SEND
 	Receive      = C.SR_RECEIVE
@@ -61,7 +61,7 @@ const (
 	LLCTAs  = C.SR_LL_CTAS
 )
 
-// The memory of a rank: what the peer writes, what it writes itself, and what it sends and receives.
+// Layout of a rank's memory: the parts that the peer writes, the parts that the rank writes, the source and the inbox.
 const (
 	wordsAt   = 0
 	stagingAt = wordsAt + (C.sizeof_struct_sr_words+4095)/4096*4096
@@ -74,49 +74,49 @@ const (
 	inboxAt   = sourceAt + BufferBytes
 	RankBytes = inboxAt + BufferBytes // of the memory of a rank
 
-	BufferBytes = 8 << 20 // of what it sends, and of what it receives
-	Samples     = 4096    // iterations of a resident kernel at most
+	BufferBytes = 8 << 20 // size of the source and of the inbox
+	Samples     = 4096    // maximum number of samples of a resident kernel
 )
 
-// Rank is one of two that send to each other.
+// Rank is one of two ranks that send to each other.
 type Rank struct {
 	*Queue
-	Timeout   time.Duration // of a wait in a kernel
+	Timeout   time.Duration // deadline of a wait in a kernel
 	own, peer []byte
 }
 
-// NewRank makes a rank of its own memory and its peer's, as this process maps them: zeroes, RankBytes each.
+// NewRank returns a rank with its own memory and its peer's, as mapped in this process: RankBytes each, zeroed.
 func NewRank(q *Queue, own, peer []byte) *Rank {
 	return &Rank{Queue: q, Timeout: 20 * time.Second, own: own, peer: peer}
 }
 
-// Launch is one start of a kernel.
+// Launch is one launch of a kernel.
 type Launch struct {
 	Kernel             string
-	CTAs               int // of the grid
+	CTAs               int // blocks of the grid
 	Senders, Receivers int // warps
 	Roles, Order       int
 	Bytes              uint64
-	Source, Inbox      uint64 // where the message is, from the beginning of Source and of both ranks' Inbox
-	Echo               bool   // what is sent lies in the own inbox
+	Source, Inbox      uint64 // offset of the message in Source and in both ranks' Inbox
+	Echo               bool   // sends from the rank's own inbox
 	Stride             uint64
 	Stages             int
 	Drain, Grant       int
-	Threads            int // 0: those of the warps
-	Argument           int // bytes; 0: right
+	Threads            int // 0: one per warp
+	Argument           int // size of the argument in bytes; 0: the correct size
 	Resident
 }
 
-// Resident makes a launch serve a doorbell.
+// Resident are the parameters of a resident kernel.
 type Resident struct {
-	Iters   int // 0: it is none
+	Iters   int // 0: the kernel is not resident
 	First   uint64
 	Window  int
 	Spacing uint64
 	Begins  bool
 }
 
-// Start puts it on the rank's queue.
+// Start enqueues the launch on the rank's queue.
 func (r *Rank) Start(l Launch) error {
 	kernel, err := r.find(l.Kernel)
 	if err != nil {
@@ -162,16 +162,16 @@ func (r *Rank) args(l Launch) C.struct_sr_args {
 	return a
 }
 
-// Source is what the rank sends.
+// Source is the buffer that the rank sends from.
 func (r *Rank) Source() []byte { return r.own[sourceAt : sourceAt+BufferBytes] }
 
-// Inbox is what it receives.
+// Inbox is the buffer that the rank receives into.
 func (r *Rank) Inbox() []byte { return r.own[inboxAt:] }
 
-// Samples is what a resident kernel measured, in ns.
+// Samples are the times that a resident kernel measured, in ns.
 func (r *Rank) Samples() []uint64 { return unsafe.Slice(cells[uint64](r.own, samplesAt), Samples) }
 
-// State is what a kernel says of itself.
+// State is the state that a kernel reports.
 type State struct {
 	Done              uint64
 	Failed            bool
@@ -181,20 +181,20 @@ type State struct {
 
 func (r *Rank) state() *C.struct_sr_state { return cells[C.struct_sr_state](r.own, stateAt) }
 
-// State reads it, at any time.
+// State reads the kernel's state; it may be called at any time.
 func (r *Rank) State() State {
 	s := C.look(r.state())
 	return State{uint64(s.done), s.failed != 0, int(s.role), uint64(s.block), uint64(s.want), uint64(s.have)}
 }
 
-// Ring lets the iterations up to number n begin.
+// Ring rings the doorbell: the iterations up to number n may begin.
 func (r *Rank) Ring(n uint64) { C.ring(r.state(), C.uint64_t(n)) }
 
-// Begun is the iteration that a resident kernel has begun last.
+// Begun is the last iteration that a resident kernel has begun.
 func (r *Rank) Begun() uint64 { return uint64(C.begun(cells[C.struct_sr_team](r.own, teamAt))) }
 
-// Invited is the iteration that the peer's resident kernel has offered to begin last.
+// Invited is the last iteration that the peer's resident kernel is ready to begin.
 func (r *Rank) Invited() uint64 { return uint64(C.met(cells[C.struct_sr_words](r.own, wordsAt))) }
 
-// CallOff asks the kernels to stop waiting.
+// CallOff sets the abort flag, which ends the kernels' waits.
 func (r *Rank) CallOff() { C.call_off(r.state()) }
