@@ -1,4 +1,4 @@
 package cuda
 
-// Candidates names the engines that "auto" chooses from; see gpu.Chooser.
+// Candidates names the engines that "auto" measures; see gpu.Chooser.
 func (d *Device) Candidates() []string { return d.Engines() }

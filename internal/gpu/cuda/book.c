@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* How many pieces begin at p or below it. */
+/* The number of regions that begin at or below p. */
 static size_t rank(const struct cuda_book *b, uint64_t p) {
 	size_t low = 0, high = b->count;
 	while (low < high) {

@@ -11,13 +11,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Buffer is a piece of GPU memory for this process alone.
+// Buffer is GPU memory that is private to this process.
 type Buffer struct {
 	dev *Device
 	c   *C.struct_cuda_memory // nil once closed
 }
 
-// Alloc returns memory of cuMemAlloc, rounded up as memory of legacy handles is: what copies meet at both ends is alike.
+// Alloc allocates by cuMemAlloc and rounds up as for legacy handles, so that the source and the destination of a copy
+// have the same kind of memory.
 func (d *Device) Alloc(bytes uint64) (gpu.Buffer, error) {
 	free, err := d.Free()
 	if err != nil {
@@ -47,7 +48,7 @@ func (b *Buffer) Addr() uintptr {
 	return uintptr(b.c.addr)
 }
 
-// DMABuf makes a dma-buf of a buffer: buffers begin and end where pages do.
+// DMABuf exports a buffer as a dma-buf. Buffers begin and end at page boundaries.
 func (d *Device) DMABuf(buffer gpu.Buffer) (int, error) {
 	b, ok := buffer.(*Buffer)
 	if !ok || b.dev != d || b.c == nil {
@@ -59,7 +60,7 @@ func (d *Device) DMABuf(buffer gpu.Buffer) (int, error) {
 	return int(fd), failure("dma-buf", &e)
 }
 
-// Size is in bytes, 0 once closed.
+// Size is the size in bytes, 0 once closed.
 func (b *Buffer) Size() uint64 {
 	if b.c == nil {
 		return 0

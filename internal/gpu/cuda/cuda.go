@@ -1,25 +1,25 @@
-// Package cuda is NVIDIA GPUs as devices, through the driver API (libcuda.so.1) and NVML (libnvidia-ml.so.1), which
-// are looked for at run time: a binary with this package in it starts on a machine without either.
+// Package cuda implements devices on NVIDIA GPUs, through the driver API (libcuda.so.1) and NVML (libnvidia-ml.so.1).
+// Both libraries are loaded at run time: a binary with this package starts on a machine without them.
 //
-// P2PBENCH_LIBCUDA and P2PBENCH_LIBNVML name other files to load instead, for drivers in unusual places and for
-// tests. The toolkit is not needed: kernels come as PTX from internal/gpu/kernel.
+// P2PBENCH_LIBCUDA and P2PBENCH_LIBNVML name other files to load instead, for drivers in unusual places and for tests.
+// The CUDA toolkit is not needed: internal/gpu/kernel has the kernels as PTX.
 //
-// A device copies by one of four engines: "ce", the copy engine; "sm", loads and stores of all SMs; "bulk", the bulk
-// copy engine of sm_90 and newer; "proxy", a kernel that stays on the GPU and takes its orders from host memory, with
-// no launch per copy. "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks. "ce:N" cuts a copy of 2 MiB and more
-// into pieces for up to N streams.
+// A device has four engines: "ce", the copy engine; "sm", loads and stores of all SMs; "bulk", the bulk copy engine of
+// sm_90 and newer; "proxy", a resident kernel that reads copy requests from host memory, without a launch per copy.
+// "sm:N", "bulk:N" and "proxy:N" use at most N thread blocks. "ce:N" divides copies of 2 MiB and more among up to N
+// streams.
 //
-// A queue is a stream on which kernels, copies and words in memory are done in order while the host goes on. It takes
-// stream memory operations, which drivers for CUDA 11.7 and newer have.
+// A queue is a stream, which executes kernels, copies, and writes of and waits for words in memory, asynchronously to
+// the host. It needs stream memory operations, which drivers for CUDA 11.7 and newer have.
 //
-// Memory goes to other processes by one of three kinds of handle: "legacy", 64 bytes for memory of cuMemAlloc;
-// "vmm-fd", a file descriptor for memory of cuMemCreate; "fabric", 64 bytes for the same, which other nodes can open
-// too, and which takes an IMEX channel.
+// Processes share memory by one of three kinds of handle: "legacy", 64 bytes, for memory of cuMemAlloc; "vmm-fd", a
+// file descriptor, for memory of cuMemCreate; "fabric", 64 bytes, for memory of cuMemCreate, which other nodes can
+// open, too; it needs an IMEX channel.
 package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x944b92ef
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xaa8fab28
 #include <stdlib.h>
 #include "libcuda.h"
 #include "libnvml.h"
@@ -37,7 +37,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
-// minDriver is the oldest driver that has all functions used here, by the CUDA version it was made for.
+// minDriver is the CUDA version of the oldest driver that has all required functions.
 const minDriver = 11040
 
 var (
@@ -50,10 +50,10 @@ var (
 	driverLoaded, nvmlLoaded dynlib.Once[struct{}]
 )
 
-// libcuda loads the driver library and starts it.
+// libcuda loads and initialises the driver library.
 func libcuda() error { return load(&driverLoaded, startDriver) }
 
-// libnvml loads NVML and starts it.
+// libnvml loads and initialises NVML.
 func libnvml() error { return load(&nvmlLoaded, startNVML) }
 
 func load(once *dynlib.Once[struct{}], start func() error) error {
@@ -90,7 +90,7 @@ func startNVML() error {
 	return nil
 }
 
-// driverVersion is cuDriverGetVersion's number, 13000 for CUDA 13.0; 0 if it does not say.
+// driverVersion returns the result of cuDriverGetVersion, 13000 for CUDA 13.0; 0 if the call fails.
 func driverVersion() int {
 	var v C.int
 	if C.cuDriverGetVersion(&v) != C.CUDA_OK {
@@ -101,7 +101,7 @@ func driverVersion() int {
 
 func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// initAdvice says what helps when cuInit fails.
+// initAdvice returns a remedy for a failure of cuInit.
 func initAdvice(code int) string {
 	switch code {
 	case C.CUDA_NO_DEVICE:
@@ -111,19 +111,19 @@ func initAdvice(code int) string {
 	case 802:
 		return "start nvidia-fabricmanager"
 	case 803:
-		return "library and kernel module are of different drivers: reload the module or reboot"
+		return "library and kernel module are from different driver versions: reload the module or reboot"
 	case 804:
 		return "remove the forward-compatibility libcuda.so.1 from the library path"
 	}
 	return "does nvidia-smi work here?"
 }
 
-// unsupported makes an error of this package that wraps gpu.ErrUnsupported.
+// unsupported returns an error of this package that wraps gpu.ErrUnsupported.
 func unsupported(format string, args ...any) error {
 	return fmt.Errorf("cuda: "+format+": %w", append(args, gpu.ErrUnsupported)...)
 }
 
-// failure is the error that a C call left in e, nil if there is none.
+// failure returns the error of a C call in e, nil if the call succeeded.
 func failure(op string, e *C.struct_p2p_error) error {
 	err := abi.ErrorAt(unsafe.Pointer(e))
 	var c *abi.Error
@@ -136,7 +136,8 @@ func failure(op string, e *C.struct_p2p_error) error {
 	return fmt.Errorf("cuda: %s: %w", op, err)
 }
 
-// lacking makes an [*dynlib.Error] of an error about a function that the driver lacks; others stay as they are.
+// lacking converts the error of a function that the driver lacks to a [*dynlib.Error]. It returns other errors
+// unchanged.
 func lacking(c *abi.Error) error {
 	function, _, _ := strings.Cut(c.Text, ":")
 	name := C.CString(function)

@@ -48,7 +48,7 @@ func TestParseEngine(t *testing.T) {
 		}
 	}
 	_, _, err := parseEngine("ce:9", known)
-	reports(t, err, "ce:9", "after ce is of streams, 1 to 8", "of thread blocks, like sm:8")
+	reports(t, err, "ce:9", "ce takes a number of streams, 1 to 8", "of thread blocks, like sm:8")
 	if _, _, err := parseEngine("bulk", known[:2]); !errors.Is(err, gpu.ErrUnsupported) {
 		t.Errorf("bulk where there is none: %v", err)
 	}

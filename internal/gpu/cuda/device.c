@@ -10,7 +10,7 @@ int cuda_device_info(int ordinal, struct cuda_info *info, struct p2p_error *e) {
 		return rc;
 	if ((rc = cuda_ok(e, "cuDeviceGetName", cuDeviceGetName(info->name, sizeof info->name, dev))))
 		return rc;
-	/* The second version tells the slices of one GPU (MIG) apart. */
+	/* The second version distinguishes the instances of one GPU (MIG). */
 	if (cuDeviceGetUuid_v2(&info->uuid, dev) != CUDA_OK &&
 	    (rc = cuda_ok(e, "cuDeviceGetUuid", cuDeviceGetUuid(&info->uuid, dev))))
 		return rc;
@@ -31,7 +31,7 @@ static int attribute(struct cuda_device *d, int attr, int *value, struct p2p_err
 	return cuda_ok(e, "cuDeviceGetAttribute", cuDeviceGetAttribute(value, attr, d->dev));
 }
 
-/* Whether the device has what the attribute asks for. That an old driver does not know it is an answer too. */
+/* Whether the device has the feature; no if an old driver does not know the attribute. */
 static int has(const struct cuda_device *d, int attr) {
 	int value = 0;
 	return cuDeviceGetAttribute(&value, attr, d->dev) == CUDA_OK && value;
@@ -60,7 +60,7 @@ static int open_context(struct cuda_device *d, int ordinal, struct p2p_error *e)
 	return P2P_OK;
 }
 
-/* Fails with the call and the kernel that it was about. */
+/* Like cuda_ok; the error names the call and the kernel. */
 static int kernel_ok(struct p2p_error *e, const char *call, const char *name, int native) {
 	char what[96];
 	snprintf(what, sizeof what, "%s %s", call, name);
@@ -109,7 +109,7 @@ int cuda_device_find(struct cuda_device *d, const char *name, void **f, struct p
 		return rc;
 	if (cuda_functions.cuFuncLoad)
 		return kernel_ok(e, "cuFuncLoad", name, cuFuncLoad(*f));
-	/* Drivers without it load what they are asked about. */
+	/* Drivers without cuFuncLoad load a kernel when an attribute is queried. */
 	return kernel_ok(e, "cuFuncGetAttribute", name, cuFuncGetAttribute(&registers, CUDA_FUNC_REGISTERS, *f));
 }
 
@@ -127,7 +127,7 @@ int cuda_device_inspect(struct cuda_device *d, const char *name, struct cuda_ker
 	return rc;
 }
 
-/* Maps b's memory for a. */
+/* Lets a access b's memory. */
 static int reach(struct cuda_device *a, struct cuda_device *b, struct p2p_error *e) {
 	int can = 0, rc;
 	if ((rc = cuda_ok(e, "cuDeviceCanAccessPeer", cuDeviceCanAccessPeer(&can, a->dev, b->dev))) || !can)

@@ -23,7 +23,7 @@ var errClosed = errors.New("cuda: the device is closed")
 
 // Device is an opened GPU.
 type Device struct {
-	driver *Driver // nil until the driver knows it
+	driver *Driver // nil until Driver.Open has added the device
 	info   gpu.Info
 	image  kernel.Image
 
@@ -40,7 +40,7 @@ func openDevice(info gpu.Info) (*Device, error) {
 		return nil, fmt.Errorf("cuda: %s: %w", info.UUID, err)
 	}
 	if v := driverVersion(); v < image.MinDriver {
-		return nil, unsupported("%s: kernels for %s need a driver for CUDA %s, this one is for %s: update the NVIDIA driver",
+		return nil, unsupported("%s: kernels for %s need a driver for CUDA %s, this driver is for %s: update the NVIDIA driver",
 			info.UUID, image.Target, cudaVersion(image.MinDriver), cudaVersion(v))
 	}
 	ptx := C.CString(image.Code)
@@ -64,17 +64,17 @@ func openDevice(info gpu.Info) (*Device, error) {
 	return d, nil
 }
 
-// join lets two opened devices reach each other's memory, where the machine can.
+// join lets two opened devices access each other's memory, if the machine supports it.
 func (d *Device) join(other *Device) error {
 	var e C.struct_p2p_error
 	C.cuda_device_peers(d.c, other.c, &e)
 	return failure(fmt.Sprintf("join %s and %s", d.info.UUID, other.info.UUID), &e)
 }
 
-// Info is the device's description, as Devices gave it when the device was opened.
+// Info is the device's description at the time it was opened.
 func (d *Device) Info() gpu.Info { return d.info }
 
-// Free says how many bytes Alloc could still hand out.
+// Free returns the number of bytes that Alloc can still allocate.
 func (d *Device) Free() (uint64, error) {
 	if d.c == nil {
 		return 0, errClosed
@@ -85,7 +85,7 @@ func (d *Device) Free() (uint64, error) {
 	return uint64(free), failure("free memory", &e)
 }
 
-// keep notes an open buffer, memory or engine; drop forgets it and reports whether it was noted.
+// keep adds an open buffer, memory or engine to the device's list; drop removes it and reports whether it was there.
 func (d *Device) keep(part io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,8 +103,8 @@ func (d *Device) drop(part io.Closer) bool {
 	return true
 }
 
-// Close releases the device, and before it whatever buffers, memories and engines are still open, the youngest first.
-// A second Close does nothing.
+// Close closes all buffers, memories and engines that are still open, the newest first, and releases the device. A
+// second Close does nothing.
 func (d *Device) Close() error {
 	if d.c == nil {
 		return nil

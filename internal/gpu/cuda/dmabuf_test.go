@@ -38,7 +38,7 @@ func TestFakeDMABufOlderDriver(t *testing.T) {
 	fake{cuda: []string{"-DOMIT_RECENT"}, env: []string{"FAKE_ARCH=8", "FAKE_DRIVER=11070"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
 		_, err := dmabufs(t, r.dev).DMABuf(buffer(t, r.dev, 1))
-		refused(t, err, "cuMemGetHandleForAddressRange: this driver has no such function, drivers for CUDA 11.7 or newer have it")
+		refused(t, err, "cuMemGetHandleForAddressRange: this driver does not have the function; drivers for CUDA 11.7 or newer do")
 		lacks(t, err, dynlib.Error{Library: "libcuda", Symbol: "cuMemGetHandleForAddressRange", Have: "11.7", Need: "11.7"})
 	})
 }

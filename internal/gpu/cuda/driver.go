@@ -18,19 +18,19 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Driver finds NVIDIA GPUs. Devices that one Driver opened in a process can reach each other's memory.
+// Driver finds NVIDIA GPUs. Devices that one Driver opens can access each other's memory.
 type Driver struct {
 	mu   sync.Mutex
 	open []*Device
 }
 
-// New returns a driver; nothing is loaded before it is used.
+// New returns a driver. The libraries are loaded at first use.
 func New() *Driver { return &Driver{} }
 
 // Kind is "cuda".
 func (*Driver) Kind() string { return "cuda" }
 
-// Devices lists the GPUs that CUDA_VISIBLE_DEVICES leaves to this process.
+// Devices lists the GPUs that this process can see, as limited by CUDA_VISIBLE_DEVICES.
 func (*Driver) Devices() ([]gpu.Info, error) {
 	if err := libcuda(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func formatUUID(b [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// numaNode is the NUMA node of a PCI device, -1 if the machine does not say.
+// numaNode is the NUMA node of a PCI device, -1 if unknown.
 func numaNode(pci string) int {
 	text, err := os.ReadFile(filepath.Join("/sys/bus/pci/devices", pci, "numa_node"))
 	if err != nil {
@@ -88,7 +88,7 @@ func numaNode(pci string) int {
 	return node
 }
 
-// driverString is the driver's release, as far as it is known, and the CUDA version it was made for.
+// driverString returns the driver's release, if known, and its CUDA version.
 func driverString() string {
 	version := nvmlDriverVersion()
 	if version == "" {
@@ -108,7 +108,7 @@ func moduleVersion(text string) string {
 	return ""
 }
 
-// find returns the device of that UUID.
+// find returns the device with that UUID.
 func (d *Driver) find(uuid string) (gpu.Info, error) {
 	list, err := d.Devices()
 	if err != nil {
@@ -116,13 +116,14 @@ func (d *Driver) find(uuid string) (gpu.Info, error) {
 	}
 	i := slices.IndexFunc(list, func(x gpu.Info) bool { return x.UUID == uuid })
 	if i < 0 {
-		return gpu.Info{}, unsupported("no device %s among the %d that this process sees: check CUDA_VISIBLE_DEVICES",
+		return gpu.Info{}, unsupported("no device %s among the %d visible to this process: check CUDA_VISIBLE_DEVICES",
 			uuid, len(list))
 	}
 	return list[i], nil
 }
 
-// Open creates the GPU's context, loads the kernels, and joins the GPU with those that this driver has open already.
+// Open creates the GPU's context, loads the kernels, and enables peer access between the GPU and those that this driver
+// has already opened.
 func (d *Driver) Open(uuid string) (gpu.Device, error) {
 	info, err := d.find(uuid)
 	if err != nil {
@@ -152,14 +153,15 @@ func (d *Driver) forget(dev *Device) {
 	d.open = slices.DeleteFunc(d.open, func(x *Device) bool { return x == dev })
 }
 
-// peers reports whether a's kernels and copy engines reach b's memory; both as this process sees them.
+// peers reports whether a's kernels and copy engines can access b's memory. Both must be from this process's list of
+// devices.
 func peers(a, b gpu.Info) bool {
 	var can C.int
 	return C.cuDeviceCanAccessPeer(&can, C.int(a.Index), C.int(b.Index)) == C.CUDA_OK && can != 0
 }
 
-// Reaches reports whether this GPU's engines can read and write that GPU's memory directly; false for one that this
-// process does not see.
+// Reaches reports whether this GPU's engines can read and write the other GPU's memory directly; false for a GPU that
+// this process does not see.
 func (d *Device) Reaches(other gpu.Info) bool {
 	if d.info.Same(other) {
 		return true
@@ -168,8 +170,8 @@ func (d *Device) Reaches(other gpu.Info) bool {
 	return err == nil && other.Kind == d.info.Kind && peers(d.info, there)
 }
 
-// StoresLines is nil where NVLink leads there: it carries the stores of a warp to one line as one write, as NCCL's LL128
-// relies on. PCIe may divide them.
+// StoresLines returns nil if NVLink connects the GPUs: it transfers the stores of a warp to one line as one write,
+// which NCCL's LL128 relies on, too. PCIe may split them.
 func (d *Device) StoresLines(to gpu.Info) error {
 	if d.info.Same(to) {
 		return nil
@@ -184,7 +186,7 @@ func (d *Device) StoresLines(to gpu.Info) error {
 	return fmt.Errorf("cuda: from %s to %s: %s: %w", d.info.UUID, to.UUID, why, gpu.ErrUnsupported)
 }
 
-// Link describes the way between two GPUs; what cannot be found out is missing from it.
+// Link describes the connection between two GPUs. Unknown properties are left out.
 func (d *Driver) Link(a, b gpu.Info) gpu.Link {
 	if a.Same(b) {
 		return gpu.Link{Type: "same GPU", Peer: true}

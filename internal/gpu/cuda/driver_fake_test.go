@@ -221,7 +221,7 @@ func TestFakeEngineTriesItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = dev.Engine("ce")
-		reports(t, err, "engine ce: first copy of 2003 bytes came out wrong: offset 2002", "(1 bytes wrong)")
+		reports(t, err, "engine ce: test copy of 2003 bytes is wrong: offset 2002", "(1 bytes wrong)")
 		if !errors.Is(err, abi.ErrCorrupt) {
 			t.Errorf("%v is not ErrCorrupt", err)
 		}

@@ -4,56 +4,56 @@
 #include "streams.h"
 #include <stdlib.h>
 
-/* Shapes of the launches; a copy's grid grows with its size, since a small one pays for every block. */
+/* Launch configurations. A copy's grid grows with its size, because every block adds to the time of a small copy. */
 enum {
 	SM_THREADS = 512,
 	SM_BYTES = 8 << 10, /* per block, up to one block per SM: a 16-byte access per thread */
 	BULK_THREADS = 32,
 	BULK_BYTES = 16 << 10, /* per block: a stage */
-	BULK_CTAS = 32,        /* 8 fill the link to a peer; more help inside the GPU */
+	BULK_CTAS = 32,        /* 8 saturate the link to a peer; copies within the GPU need more */
 	PAYLOAD_BYTES = 32 << 10,
 	PAYLOAD_CTAS_PER_SM = 4,
 };
 
-/* How often wait asks before it starts to look at the clock and the abort flag. */
+/* Number of polls of a wait before it checks the clock and the abort flag. */
 #define FAST_POLLS 2000
 
-/* Longest wait where there is no rank that could give a deadline. */
+/* Longest wait if there is no rank whose deadline applies. */
 #define OWN_TIMEOUT_NS 60000000000u
 
-/* As p2p_check fills it, see internal/gpu/kernel/src/check.cu. */
+/* The result of p2p_check, see internal/gpu/kernel/src/check.cu. */
 struct found {
 	uint64_t count, first;
 };
 
-/* Pinned host memory: what a check starts from, what it found, and the byte it found wrong. */
+/* Pinned host memory: the initial result of a check, its final result, and the first wrong byte. */
 struct host_page {
 	struct found start, found;
 	uint8_t got;
 };
 
-/* The engine's piece of device memory. */
+/* Layout of the engine's device memory. */
 enum { SCRATCH_FOUND = 0, SCRATCH_SRC = 256, SCRATCH_DST = 4096, SCRATCH_BYTES = 8192 };
 
 struct engine {
 	struct p2p_engine table; /* first: the table's address is the engine's */
 	struct cuda_device *device;
 	int kind;
-	unsigned limit; /* of thread blocks, 0: none; ce: the number of streams */
+	unsigned limit; /* maximum number of thread blocks, 0: none; ce: the number of streams */
 	struct cuda_streams streams;
 	void *recorded;            /* the executable graph, NULL if nothing was recorded */
 	struct cuda_proxy *proxy;  /* NULL for other kinds */
-	int filling;               /* proxy: work on the stream that was not waited for */
+	int filling;               /* proxy: 1: the stream may have incomplete work */
 	uint64_t marks[P2P_MARKS]; /* proxy: number of the last copy before the mark */
 	uint64_t scratch;
 	struct host_page *host;
-	struct p2p_ctx own; /* for waits whose caller has no context */
+	struct p2p_ctx own; /* context of waits whose caller has none */
 	struct p2p_progress own_progress;
 };
 
 static int engine_bind(void *self, struct p2p_error *e) { return cuda_device_bind(((struct engine *)self)->device, e); }
 
-/* Everything but the copies of some engines runs there. */
+/* The stream of all work except copies of engines with several streams or a proxy. */
 static void *main_stream(const struct engine *g) { return g->streams.stream[0]; }
 
 static unsigned grid(size_t n, size_t per_cta, unsigned most) {
@@ -86,7 +86,7 @@ static int copy_sm(void *self, void *dst, const void *src, size_t n, struct p2p_
 	return launch(g, "cuLaunchKernel p2p_copy", g->device->copy, grid(n, SM_BYTES, most), SM_THREADS, 0, params, e);
 }
 
-/* Bulk copies move whole multiples of 16 bytes: addresses that differ modulo 16 are left to loads and stores. */
+/* Bulk copies need 16-byte alignment: if the addresses differ modulo 16, p2p_copy copies. */
 static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct engine *g = self;
 	unsigned most = g->limit ? g->limit : BULK_CTAS;
@@ -100,7 +100,7 @@ static int copy_bulk(void *self, void *dst, const void *src, size_t n, struct p2
 		      CUDA_BULK_SHARED, params, e);
 }
 
-/* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
+/* Polls instead of blocking, so that the wait observes its deadline and the parent's abort flag. */
 static int engine_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct engine *g = self;
 	struct p2p_wait w = {0};
@@ -176,8 +176,8 @@ static int engine_check(void *self, const struct p2p_ctx *c, const void *p, size
 /* ---- proxy ---------------------------------------------------------------------------------------------------- */
 
 /*
- * The copies run in a kernel of their own beside the stream that fills and checks: whoever starts on one side waits
- * for the other, which costs nothing where it is already done.
+ * Copies run in the resident kernel, fills and checks on the main stream. Each waits for the other before it starts;
+ * the wait costs nothing if the other is already complete.
  */
 
 /* Waits for fills. */
@@ -239,7 +239,7 @@ static int forget(struct engine *g, struct p2p_error *e) {
 	return old ? cuda_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(old)) : P2P_OK;
 }
 
-/* Ends the recording, also one that failed. */
+/* Ends the recording, also after a failure. */
 static int end_capture(struct engine *g, void **graph, struct p2p_error *e) {
 	struct p2p_error later;
 	int rc = cuda_streams_barrier(&g->streams, e);
@@ -280,7 +280,7 @@ static int reached(void *self, uint32_t i, int *yes, struct p2p_error *e) {
 	return cuda_streams_reached(&((struct engine *)self)->streams, i, yes, e);
 }
 
-/* Copies are counted, fills are not: they are waited for. */
+/* A mark is the number of copies started so far. Fills are not counted; the mark waits for them. */
 static int mark_proxy(void *self, uint32_t i, struct p2p_error *e) {
 	struct engine *g = self;
 	if (i >= P2P_MARKS)
@@ -350,14 +350,14 @@ static int allocate(struct engine *g, struct p2p_error *e) {
 		return rc;
 	g->host = host;
 	g->host->start = (struct found){0, UINT64_MAX};
-	if (g->kind == CUDA_ENGINE_PROXY) /* no stream in the table: its copies run elsewhere */
+	if (g->kind == CUDA_ENGINE_PROXY) /* table.stream stays NULL: copies do not run on a stream */
 		return cuda_proxy_open(g->device, g->limit, &g->own, &g->proxy, e);
 	if (streams == 1)
 		g->table.stream = main_stream(g);
 	return P2P_OK;
 }
 
-/* Moves a few bytes to an address `skew` bytes off and looks at them. */
+/* Fills, copies and checks a few bytes; the destination is `skew` bytes behind an aligned address. */
 static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
 	void *src = (void *)(uintptr_t)(g->scratch + SCRATCH_SRC);
 	void *dst = (void *)(uintptr_t)(g->scratch + SCRATCH_DST + skew);
@@ -371,8 +371,8 @@ static int try_out(struct engine *g, size_t skew, struct p2p_error *e) {
 		return P2P_OK;
 	p2p_fail(e, P2P_ERR_CORRUPT, 0, "");
 	snprintf(e->text, sizeof e->text,
-		 "first copy of %zu bytes came out wrong: offset %llu expected 0x%02x, got 0x%02x (%llu bytes wrong)",
-		 n, (unsigned long long)m.offset, m.expected, m.got, (unsigned long long)m.count);
+		 "test copy of %zu bytes is wrong: offset %llu expected 0x%02x, got 0x%02x (%llu bytes wrong)", n,
+		 (unsigned long long)m.offset, m.expected, m.got, (unsigned long long)m.count);
 	return P2P_ERR_CORRUPT;
 }
 
@@ -405,7 +405,7 @@ uint64_t cuda_engine_launches(const struct p2p_engine *table) {
 	return g->proxy ? cuda_proxy_launches(g->proxy) : 0;
 }
 
-/* Notes the first failure. */
+/* Keeps the first failure. */
 static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
 	if (*rc == P2P_OK)
 		*rc = cuda_ok(e, what, native);
@@ -418,7 +418,7 @@ int cuda_engine_close(struct p2p_engine *table, struct p2p_error *e) {
 	if (g->proxy) {
 		last = cuda_proxy_close(g->proxy, rc ? &later : e);
 		rc = rc ? rc : last;
-		/* Where the kernel does not leave, the rest would wait for it. */
+		/* If the kernel does not end, freeing the rest would wait for it. */
 		if (last == P2P_ERR_TIMEOUT)
 			return rc;
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/kernel"
 )
 
-// Engine is one way of copying on a GPU, with streams of its own.
+// Engine copies on a GPU by one method, on its own streams.
 type Engine struct {
 	dev   *Device
 	name  string
@@ -28,11 +28,11 @@ var engineKinds = map[string]C.int{
 	gpu.EngineCE: C.CUDA_ENGINE_CE, "sm": C.CUDA_ENGINE_SM, "bulk": C.CUDA_ENGINE_BULK, "proxy": C.CUDA_ENGINE_PROXY,
 }
 
-// Engines names the engines this GPU has; those that use SMs also go by "sm:N", with at most N thread blocks, and the
-// copy engine by "ce:N", with N streams.
+// Engines names the engines of this GPU. Engines that use SMs also accept a limit, as in "sm:N", of N thread blocks,
+// and the copy engine accepts "ce:N", with N streams.
 func (d *Device) Engines() []string { return enginesOf(d.image) }
 
-// Accepts tells whether the GPU has an engine and a kind of handle; see gpu.Driver.
+// Accepts checks that the GPU has an engine and a kind of handle; see gpu.Driver.
 func (*Driver) Accepts(i gpu.Info, engine string, handle gpu.HandleKind) error {
 	image, err := kernel.Pick(kernel.PTX, i.Arch)
 	if err != nil {
@@ -55,7 +55,7 @@ func enginesOf(image kernel.Image) []string {
 	return append(names, "proxy")
 }
 
-// parseEngine splits "sm:8" into the engine and its limit, 0 if there is none. One stream is what "ce" has.
+// parseEngine splits "sm:8" into the engine and its limit, 0 if there is none. "ce:1" is the same as "ce".
 func parseEngine(name string, known []string) (string, uint32, error) {
 	if name == "auto" || name == "" {
 		return known[0], 0, nil
@@ -69,8 +69,8 @@ func parseEngine(name string, known []string) (string, uint32, error) {
 	}
 	n, err := strconv.ParseUint(limit, 10, 16)
 	if err != nil || n == 0 || base == gpu.EngineCE && n > C.CUDA_STREAMS {
-		return "", 0, unsupported("engine %q: the number after ce is of streams, 1 to %d, like ce:4; after sm, bulk or proxy "+
-			"it is of thread blocks, like sm:8", name, C.CUDA_STREAMS)
+		return "", 0, unsupported("engine %q: ce takes a number of streams, 1 to %d, like ce:4; sm, bulk and proxy take "+
+			"a number of thread blocks, like sm:8", name, C.CUDA_STREAMS)
 	}
 	if base == gpu.EngineCE && n == 1 {
 		return base, 0, nil
@@ -78,14 +78,14 @@ func parseEngine(name string, known []string) (string, uint32, error) {
 	return base, uint32(n), nil
 }
 
-// WaitWith gives waits whose caller has no deadline that of a rank; see gpu.Waiter.
+// WaitWith sets the context of waits whose caller has none; see gpu.Waiter.
 func (d *Device) WaitWith(x *abi.Ctx) {
 	if d.c != nil {
 		d.c.wait = (*C.struct_p2p_ctx)(x.Pointer())
 	}
 }
 
-// Engine opens an engine and tries it out on a few bytes.
+// Engine opens an engine and tests it on a few bytes.
 func (d *Device) Engine(name string) (gpu.Engine, error) {
 	if d.c == nil {
 		return nil, errClosed
@@ -108,14 +108,14 @@ func (d *Device) Engine(name string) (gpu.Engine, error) {
 	return g, nil
 }
 
-// Name is the name it was opened by; "auto" became a name of its own.
+// Name is the name that the engine was opened by, or the engine that "auto" chose.
 func (g *Engine) Name() string { return g.name }
 
-// Table is the engine for timed loops.
+// Table is the function table for timed loops.
 func (g *Engine) Table() *abi.Engine { return g.table }
 
-// Launches says how often the engine's resident kernel was launched: once more after every pause in which it left. It
-// is 0 for engines that have none.
+// Launches is the number of launches of the engine's resident kernel, which exits at its time limits and is launched
+// again. It is 0 for engines that have none.
 func (g *Engine) Launches() uint64 {
 	if g.table == nil {
 		return 0

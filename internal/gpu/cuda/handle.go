@@ -15,23 +15,23 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// handleKinds are the kinds that some GPU and driver have, the preferred first.
+// handleKinds lists the kinds of handle of this package, the preferred first.
 var handleKinds = []gpu.HandleKind{gpu.HandleLegacy, gpu.HandleVMM, gpu.HandleFabric}
 
-// fabricDriver is the oldest driver that has fabric handles, by the CUDA version it was made for.
+// fabricDriver is the CUDA version of the oldest driver that has fabric handles.
 const fabricDriver = 12030
 
-// imexChannels is where the driver puts the channels that guard fabric handles.
+// imexChannels is the folder of the driver's IMEX channels, which control access to fabric handles.
 const imexChannels = "/dev/nvidia-caps-imex-channels"
 
-// handleTrial is what came out of making a handle. Only what will not change is remembered.
+// handleTrial is the result of an attempt to make a handle. Only conclusive results are kept.
 type handleTrial struct {
 	done bool
 	err  error
 }
 
-// handles lists the kinds that Memory can open: legacy handles, and file descriptors and fabric handles where this
-// machine has them. Whether it has the latter is tried out.
+// handles lists the kinds that Memory can open: legacy handles, and file descriptors and fabric handles if this machine
+// has them. For fabric handles it makes one.
 func (d *Device) handles() []gpu.HandleKind {
 	kinds := []gpu.HandleKind{gpu.HandleLegacy}
 	if d.c.vmm != 0 {
@@ -43,7 +43,7 @@ func (d *Device) handles() []gpu.HandleKind {
 	return kinds
 }
 
-// nativeKind is the kind as C knows it, or why this device cannot have it.
+// nativeKind returns the C constant of the kind, or an error if this device does not have it.
 func (d *Device) nativeKind(kind gpu.HandleKind) (C.int, error) {
 	switch {
 	case kind == gpu.HandleLegacy:
@@ -59,7 +59,8 @@ func (d *Device) nativeKind(kind gpu.HandleKind) (C.int, error) {
 	return 0, unsupported("no handle kind %q: use one of %v", kind, d.handles())
 }
 
-// tryFabric makes a fabric handle: the GPU may have them and this process may still not be allowed to make any.
+// tryFabric makes a fabric handle. It can fail although the GPU supports them, because this process lacks the
+// permission.
 func (d *Device) tryFabric() error {
 	if d.fabric.done {
 		return d.fabric.err
@@ -71,7 +72,7 @@ func (d *Device) tryFabric() error {
 
 func (d *Device) makeFabric() error {
 	if d.c.fabric == 0 {
-		return noFabric(fmt.Sprintf("%s and its driver (for CUDA %s) do not offer it", d.info.UUID, cudaVersion(driverVersion())))
+		return noFabric(fmt.Sprintf("%s or its driver (for CUDA %s) does not support it", d.info.UUID, cudaVersion(driverVersion())))
 	}
 	var e C.struct_p2p_error
 	C.cuda_memory_try(d.c, C.CUDA_MEMORY_FABRIC, &e)
@@ -83,14 +84,14 @@ func (d *Device) makeFabric() error {
 	return err
 }
 
-// noFabric says why there are no fabric handles, and what they take.
+// noFabric returns the error for missing fabric handles, with their requirements.
 func noFabric(why string) error {
-	return unsupported("no handle kind %q: %s: it takes a driver for CUDA %s or newer, an IMEX channel that this user may open "+
+	return unsupported("no handle kind %q: %s: it needs a driver for CUDA %s or newer, an IMEX channel that this user may open "+
 		"(%s/channel0; NVreg_CreateImexChannel0=1 makes the driver create it) and, between machines, the nvidia-imex service",
 		gpu.HandleFabric, why, cudaVersion(fabricDriver), imexChannels)
 }
 
-// imexState says which channels there are.
+// imexState describes the existing channels.
 func imexState(dir string) string {
 	channels, _ := filepath.Glob(filepath.Join(dir, "channel*")) // the pattern is well-formed
 	if len(channels) == 0 {

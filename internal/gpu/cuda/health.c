@@ -1,6 +1,6 @@
 #include "health.h"
 
-/* More links than any GPU has; asking beyond the last is an error that ends the loop. */
+/* More links than any GPU has. NVML reports links beyond the last as an error, so they count as inactive. */
 enum { MAX_LINKS = 64 };
 
 static int find(const char *uuid, void **dev, struct p2p_error *e) {
@@ -8,7 +8,7 @@ static int find(const char *uuid, void **dev, struct p2p_error *e) {
 	return native == NVML_OK ? P2P_OK : nvml_fail(e, "nvmlDeviceGetHandleByUUID", native);
 }
 
-/* Asks for one field; a value of another type than the two known ones is none. */
+/* Reads one field; 0 if it is not available or its type is unknown. */
 static int field(void *dev, unsigned id, unsigned scope, unsigned long long *value) {
 	struct nvml_field f = {.id = id, .scope = scope};
 	if (nvmlDeviceGetFieldValues(dev, 1, &f) != NVML_OK || f.result != NVML_OK)
@@ -24,7 +24,7 @@ static int active(void *dev, unsigned link) {
 	return nvmlDeviceGetNvLinkState(dev, link, &on) == NVML_OK && on;
 }
 
-/* Bytes over all links: NVML's own sum, or that of the links one by one. */
+/* Bytes over all links: NVML's sum, or if NVML has none, the sum over the single links. */
 static int link_bytes(void *dev, unsigned id, unsigned long long *bytes) {
 	unsigned long long kib = 0, one;
 	int links = 0, summed = field(dev, id, NVML_SCOPE_ALL, &kib);
@@ -67,7 +67,7 @@ int cuda_health_read(const char *uuid, struct cuda_health *h, struct p2p_error *
 	return P2P_OK;
 }
 
-/* A link leads to the peer unless it is known to end at another GPU. */
+/* Whether a link leads to the peer: yes, unless it is known to end at another GPU. */
 static int leads_to(void *dev, unsigned link, const char *pci) {
 	struct nvml_pci remote;
 	int type;

@@ -14,8 +14,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// throttles names the bits of NVML's mask that say "clocks are held down against the user's will". Others say idle,
-// asked to, or held down together with another GPU.
+// throttles names the bits of NVML's mask of clock reductions that the user did not request. The other bits mean
+// idleness, application settings, or clocks synchronised with another GPU.
 var throttles = []struct {
 	bit  uint64
 	name string
@@ -33,7 +33,7 @@ func throttleNames(mask uint64) []string {
 	return names
 }
 
-// Health asks NVML how the GPU is. The error wraps gpu.ErrUnsupported where there is no NVML.
+// Health reads the GPU's state from NVML. The error wraps gpu.ErrUnsupported if there is no NVML.
 func (d *Device) Health() (gpu.Health, error) {
 	if err := libnvml(); err != nil {
 		return gpu.Health{}, err
@@ -80,10 +80,11 @@ func (d *Device) Health() (gpu.Health, error) {
 	return h, nil
 }
 
-// nvlinks counts the NVLinks from a towards b and describes them. 0 with a reason where NVML cannot tell.
+// nvlinks returns the number of NVLinks from a towards b and a description. If NVML cannot tell, the number is 0 and
+// the text is the reason.
 func nvlinks(a, b gpu.Info) (int, string) {
 	if err := libnvml(); err != nil {
-		return 0, "NVLink not looked for: " + err.Error()
+		return 0, "NVLink unknown: " + err.Error()
 	}
 	from, to, pci := C.CString(a.UUID), C.CString(b.UUID), C.CString(b.PCI)
 	defer C.free(unsafe.Pointer(from))
@@ -105,7 +106,7 @@ func nvlinks(a, b gpu.Info) (int, string) {
 	return int(l.count), detail
 }
 
-// nvlinkName names the generation of NVLink that GPUs of that architecture have. NVML numbers versions, of which a
+// nvlinkName names the generation of NVLink of that GPU architecture. NVML's versions are not generations: one
 // generation has several.
 func nvlinkName(arch string) string {
 	for _, g := range []struct{ arch, name string }{
@@ -118,7 +119,7 @@ func nvlinkName(arch string) string {
 	return "NVLink"
 }
 
-// nvmlDriverVersion is the driver's release, "" without NVML.
+// nvmlDriverVersion returns the driver's release, "" without NVML.
 func nvmlDriverVersion() string {
 	if libnvml() != nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Kernels describes the kernels of the GPU's image, in the image's order; all of them are loaded afterwards.
+// Kernels describes the kernels of the GPU's image, in the image's order. It loads all of them.
 func (d *Device) Kernels() ([]gpu.Kernel, error) {
 	if d.c == nil {
 		return nil, errClosed

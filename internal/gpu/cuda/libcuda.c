@@ -18,7 +18,7 @@ int cuda_fail(struct p2p_error *e, const char *what, int native) {
 	p2p_fail(e, P2P_ERR_DEVICE, native, "");
 	if (since) {
 		snprintf(e->text, sizeof e->text,
-			 "%s: this driver has no such function, drivers for CUDA %s or newer have it", what, since);
+			 "%s: this driver does not have the function; drivers for CUDA %s or newer do", what, since);
 		return P2P_ERR_DEVICE;
 	}
 	cuGetErrorName(native, &name);

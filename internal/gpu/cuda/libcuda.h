@@ -1,8 +1,7 @@
 /*
- * libcuda.h: the part of the CUDA driver API that is used here, in our own declarations. One list names every
- * function; from it come the table of pointers, the look-up (libcuda.c) and a wrapper of the same name, so that the
- * rest reads as if it were linked. A wrapper of an optional function that the driver lacks returns
- * CUDA_NOT_SUPPORTED.
+ * libcuda.h: declarations of the part of the CUDA driver API that this package uses. One list of the functions
+ * generates the table of pointers, the look-up (libcuda.c) and a wrapper of the same name for each, so that calls look
+ * as if the library were linked. The wrapper of an optional function that the driver lacks returns CUDA_NOT_SUPPORTED.
  */
 #ifndef CUDA_LIBCUDA_H
 #define CUDA_LIBCUDA_H
@@ -25,7 +24,7 @@ enum {
 
 /* Device attributes. */
 enum {
-	CUDA_ATTR_WARP = 10, /* threads */
+	CUDA_ATTR_WARP = 10, /* threads per warp */
 	CUDA_ATTR_SMS = 16,
 	CUDA_ATTR_MAJOR = 75,
 	CUDA_ATTR_MINOR = 76,
@@ -38,27 +37,27 @@ enum {
 
 /* Pointer attributes. */
 enum {
-	CUDA_POINTER_BUFFER_ID = 7, /* of the allocation around it; the process never gives it to another one */
+	CUDA_POINTER_BUFFER_ID = 7, /* identifies the allocation; the process never reuses it */
 };
 
 /* Attributes of a kernel. */
 enum {
-	CUDA_FUNC_THREADS = 0,    /* of a block, at most */
-	CUDA_FUNC_SHARED = 1,     /* bytes of a block, declared */
-	CUDA_FUNC_LOCAL = 3,      /* bytes of a thread */
-	CUDA_FUNC_REGISTERS = 4,  /* of a thread */
-	CUDA_FUNC_MAX_SHARED = 8, /* dynamic shared memory a launch may ask for */
+	CUDA_FUNC_THREADS = 0,    /* maximum threads per block */
+	CUDA_FUNC_SHARED = 1,     /* static shared memory per block, bytes */
+	CUDA_FUNC_LOCAL = 3,      /* local memory per thread, bytes */
+	CUDA_FUNC_REGISTERS = 4,  /* registers per thread */
+	CUDA_FUNC_MAX_SHARED = 8, /* maximum dynamic shared memory of a launch, bytes */
 };
 
-/* Flags and options, under the function that takes them. */
+/* Flags and options, with the function that takes them. */
 enum {
 	CUDA_CTX_SPIN = 1,             /* cuDevicePrimaryCtxSetFlags_v2: waits of the driver spin */
 	CUDA_HOST_PORTABLE = 1,        /* cuMemHostRegister_v2: pinned for every context of the process */
 	CUDA_HOST_MAPPED = 2,          /* cuMemHostAlloc, cuMemHostRegister_v2: kernels may use it */
-	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access where needed */
+	CUDA_IPC_LAZY_PEER = 1,        /* cuIpcOpenMemHandle_v2: enable peer access if needed */
 	CUDA_RANGE_DMABUF = 1,         /* cuMemGetHandleForAddressRange: a dma-buf descriptor */
 	CUDA_STREAM_NON_BLOCKING = 1,  /* cuStreamCreate: independent of the default stream */
-	CUDA_LAUNCH_OVERLAP = 6,       /* cuLaunchKernelEx: the kernel waits by itself for the one before it */
+	CUDA_LAUNCH_OVERLAP = 6,       /* cuLaunchKernelEx: programmatic dependent launch */
 	CUDA_STREAM_WAIT_EQUAL = 1,    /* cuStreamWaitValue64_v2 */
 	CUDA_EVENT_TIMING = 0,         /* cuEventCreate */
 	CUDA_EVENT_NO_TIMING = 2,      /* cuEventCreate */
@@ -87,7 +86,7 @@ struct cuda_location {
 	int id;
 };
 
-/* What cuMemCreate shall make. */
+/* Properties of an allocation of cuMemCreate. */
 struct cuda_mem_prop {
 	int type;
 	int handle_types;
@@ -98,13 +97,13 @@ struct cuda_mem_prop {
 	unsigned char reserved[4];
 };
 
-/* Who may do what with a mapping. */
+/* Access rights of a device to a mapping. */
 struct cuda_mem_access {
 	struct cuda_location location;
 	int flags;
 };
 
-/* What cuLaunchKernelEx shall start. */
+/* Configuration of cuLaunchKernelEx. */
 struct cuda_launch_attribute {
 	int id;
 	int pad;
@@ -118,7 +117,7 @@ struct cuda_launch {
 	unsigned count;
 };
 
-/* A kernel of a graph. One of function and kernel says which it is. */
+/* A kernel node of a graph. Either function or kernel identifies it; the other is NULL. */
 struct cuda_kernel_node {
 	void *function;
 	unsigned grid[3], block[3];
@@ -188,7 +187,7 @@ struct cuda_kernel_node {
 	X(cuGraphExecDestroy, int, (void *exec), (exec))                                                               \
 	X(cuGraphDestroy, int, (void *graph), (graph))
 
-/* X(name, type, parameters, arguments, the first version of CUDA whose drivers have it). */
+/* X(name, type, parameters, arguments, first CUDA version whose driver has it). */
 #define CUDA_OPTIONAL(X)                                                                                               \
 	X(cuDeviceGetUuid_v2, int, (struct cuda_uuid * u, int dev), (u, dev), "11.4")                                  \
 	X(cuMemGetAllocationGranularity, int, (size_t *n, const struct cuda_mem_prop *prop, int option),               \
@@ -243,11 +242,11 @@ CUDA_REQUIRED(X)
 CUDA_OPTIONAL(X)
 #undef X
 
-/* If the driver lacks that optional function: the first version of CUDA whose drivers have it. Else NULL. */
+/* If the driver lacks that optional function: the first CUDA version whose driver has it. Otherwise NULL. */
 const char *cuda_lacks(const char *function);
 
 /*
- * Sets *e to "what: CUDA_ERROR_NAME (code): text", or for a function that the driver lacks to what it takes to have it,
+ * Sets *e to "what: CUDA_ERROR_NAME (code): text", or for a function that the driver lacks to the version that has it,
  * and returns P2P_ERR_DEVICE.
  */
 int cuda_fail(struct p2p_error *e, const char *what, int native);

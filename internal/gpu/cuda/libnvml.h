@@ -1,4 +1,4 @@
-/* libnvml.h: the part of NVML, the driver's management library, that is used here; made like libcuda.h. */
+/* libnvml.h: declarations of the part of NVML, the driver's management library, that is used; see libcuda.h. */
 #ifndef CUDA_LIBNVML_H
 #define CUDA_LIBNVML_H
 
@@ -11,7 +11,7 @@ enum {
 	NVML_NOT_SUPPORTED = 3,
 };
 
-/* Options, under the function that takes them. */
+/* Options, with the function that takes them. */
 enum {
 	NVML_CLOCK_SM = 1, /* nvmlDeviceGetClockInfo */
 	NVML_CLOCK_MEM = 2,
@@ -22,17 +22,17 @@ enum {
 	NVML_REMOTE_GPU = 0, /* nvmlDeviceGetNvLinkRemoteDeviceType */
 };
 
-/* Values that nvmlDeviceGetFieldValues knows. */
+/* Field IDs and value types of nvmlDeviceGetFieldValues. */
 enum {
 	NVML_FIELD_NVLINK_SPEED = 90, /* MB/s of one link */
-	NVML_FIELD_NVLINK_TX = 138,   /* KiB of payload since some moment; scope: a link, or all */
+	NVML_FIELD_NVLINK_TX = 138,   /* KiB of payload, cumulative; scope: a link, or NVML_SCOPE_ALL */
 	NVML_FIELD_NVLINK_RX = 139,
 	NVML_VALUE_U32 = 1,
 	NVML_VALUE_U64 = 3,
 };
 #define NVML_SCOPE_ALL 0xffffffffu
 
-/* A question and its answer. */
+/* A field and its value. */
 struct nvml_field {
 	unsigned id;
 	unsigned scope;
@@ -95,7 +95,7 @@ NVML_OPTIONAL(X)
 /* Sets *e to "what: text (code)" and returns P2P_ERR_DEVICE. */
 int nvml_fail(struct p2p_error *e, const char *what, int native);
 
-/* Starts the library. Returns P2P_OK or P2P_ERR_DEVICE. */
+/* Initialises the library. Returns P2P_OK or P2P_ERR_DEVICE. */
 int nvml_start(struct p2p_error *e);
 
 #endif

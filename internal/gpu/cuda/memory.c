@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 /*
- * Smaller allocations share a block of this size, and a legacy handle maps the whole block: with blocks of its own a
- * piece can be opened, closed and opened again whatever its neighbours do.
+ * The driver places smaller allocations together in blocks of this size, and a legacy handle maps a whole block.
+ * Allocations that occupy whole blocks can be opened and closed independently of each other.
  */
 #define LEGACY_BLOCK ((size_t)2 << 20)
 
 static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-/* Ids are unique in the process, whichever of its devices they come from. */
+/* IDs are unique in the process, over all devices. */
 static uint64_t next_id(void) {
 	static _Atomic uint64_t last;
 	return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
@@ -40,14 +40,14 @@ int cuda_memory_granule(struct cuda_device *d, int kind, size_t *bytes, struct p
 	return rc ? rc : cuda_ok(e, "cuMemGetAllocationGranularity", cuMemGetAllocationGranularity(bytes, &prop, 0));
 }
 
-/* Drivers differ in what they do about an address that they cannot give: some fail. */
+/* Some drivers fail if the requested address is not available, others choose another one. */
 static int reserve(uint64_t *addr, size_t n, uint64_t at) {
 	if (at && cuMemAddressReserve(addr, n, 0, at, 0) == CUDA_OK)
 		return CUDA_OK;
 	return cuMemAddressReserve(addr, n, 0, 0, 0);
 }
 
-/* Gives m->handle an address that this device can use. cuda_memory_close undoes what was done, after a failure too. */
+/* Maps m->handle and lets this device access it. After a failure cuda_memory_close undoes the completed steps. */
 static int vmm_map(struct cuda_memory *m, uint64_t at, struct p2p_error *e) {
 	struct cuda_mem_access access = {{CUDA_MEM_DEVICE, m->device->dev}, CUDA_MEM_READ_WRITE};
 	uint64_t addr;
@@ -91,7 +91,7 @@ static struct cuda_memory *new_memory(struct cuda_device *d, int kind, int origi
 	return m;
 }
 
-/* Hands m over, or undoes it after a failure. */
+/* Returns m in *out, or closes it after a failure. */
 static int finish(struct cuda_memory *m, int rc, struct cuda_memory **out) {
 	struct p2p_error ignored;
 	if (rc)
@@ -147,8 +147,8 @@ static int vmm_import(struct cuda_memory *m, const struct cuda_opaque *h, int fd
 }
 
 static int legacy_import(struct cuda_memory *m, const struct cuda_opaque *h, struct p2p_error *e) {
-	static const char advice[] = ": was it exported by this very process, or is it mapped here already? A legacy "
-				     "handle opens in other processes only";
+	static const char advice[] = ": did this process export it, or has it already mapped it? A legacy handle can "
+				     "only be opened in other processes";
 	int native = cuIpcOpenMemHandle_v2(&m->addr, *h, CUDA_IPC_LAZY_PEER);
 	if (native == CUDA_OK)
 		return P2P_OK;
@@ -191,7 +191,7 @@ int cuda_memory_try(struct cuda_device *d, int kind, struct p2p_error *e) {
 int cuda_memory_pin(struct cuda_device *d, void *p, size_t n, struct cuda_memory **out, struct p2p_error *e) {
 	if (!d->registered)
 		return p2p_fail(e, P2P_ERR_DEVICE, CUDA_NOT_SUPPORTED,
-				"pin: this GPU reaches pinned memory at another address than the CPU only");
+				"pin: this GPU cannot access pinned memory at the CPU's address");
 	struct cuda_memory *m = new_memory(d, 0, CUDA_PINNED, e);
 	if (!m)
 		return P2P_ERR_DEVICE;

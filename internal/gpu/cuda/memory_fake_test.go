@@ -59,7 +59,7 @@ func TestFakeFabric(t *testing.T) {
 		says []string // nil: it works
 	}{
 		{"works", fake{env: []string{"FAKE_FABRIC=yes"}}, nil},
-		{"not offered", fake{}, []string{fakeUUID0, "do not offer it", "CUDA 12.3 or newer"}},
+		{"not offered", fake{}, []string{fakeUUID0, "does not support it", "CUDA 12.3 or newer"}},
 		{"forbidden", fake{env: []string{"FAKE_FABRIC=forbidden"}}, []string{"cuMemCreate", "(800)"}},
 		{"not supported", fake{env: []string{"FAKE_FABRIC=yes", "FAKE_FAIL=cuMemCreate:801"}}, []string{"cuMemCreate", "(801)"}},
 		{
@@ -68,7 +68,7 @@ func TestFakeFabric(t *testing.T) {
 			[]string{"cuMemExportToShareableHandle", "(800)"},
 		},
 		{"older driver", fake{env: []string{"FAKE_FABRIC=yes", "FAKE_DRIVER=12000"}}, []string{"for CUDA 12.0", "12.3 or newer"}},
-		{"oldest driver", fake{cuda: []string{"-DOMIT_VMM"}, env: []string{"FAKE_FABRIC=yes"}}, []string{"do not offer it"}},
+		{"oldest driver", fake{cuda: []string{"-DOMIT_VMM"}, env: []string{"FAKE_FABRIC=yes"}}, []string{"does not support it"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.fake.on(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestFakePinRefused(t *testing.T) {
 		m := r.memory(t, gpu.HandleLegacy)
 		host := hostBytes(t, 4096)
 		err := m.Pin(address(host), 4096)
-		reports(t, err, "pin: this GPU reaches pinned memory at another address")
+		reports(t, err, "pin: this GPU cannot access pinned memory")
 		var e *abi.Error
 		if !errors.As(err, &e) || e.Native != 801 || !errors.Is(err, abi.ErrDevice) {
 			t.Errorf("%#v", err)
@@ -301,7 +301,7 @@ func TestFakeProxyMarks(t *testing.T) {
 		"FAKE_PROXY_SERVES=1":       "",
 		"FAKE_PROXY_SLOW_US=15000":  "",
 		"FAKE_FAIL_BYTES=777":       "p2p_proxy died (cuStreamQuery)",
-		"FAKE_PROXY_QUIT_BYTES=777": "p2p_proxy ended without saying so",
+		"FAKE_PROXY_QUIT_BYTES=777": "p2p_proxy ended unexpectedly",
 	} {
 		t.Run(env, func(t *testing.T) {
 			fake{env: []string{env}}.on(t, func(t *testing.T) {

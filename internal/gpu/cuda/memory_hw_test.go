@@ -264,7 +264,7 @@ func TestHWMemoryOpenOwn(t *testing.T) {
 		check(t, m.Unmap(base))
 		return
 	}
-	reports(t, err, "cuIpcOpenMemHandle_v2", "exported by this very process", "opens in other processes only")
+	reports(t, err, "cuIpcOpenMemHandle_v2", "did this process export it", "only be opened in other processes")
 }
 
 // TestHWMemoryRange allocates and releases: ranges follow, and no id comes back.
@@ -308,7 +308,7 @@ func TestHWMemoryRange(t *testing.T) {
 				t.Errorf("%d bytes unused, %v", unused, err)
 			}
 			_, err = m.Alloc(^uint64(0), 0)
-			invalid(t, err, "no address space")
+			invalid(t, err, "exceeds the address space")
 		})
 	}
 }

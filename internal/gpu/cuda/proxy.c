@@ -6,14 +6,14 @@
 enum {
 	THREADS = 512,
 	CTAS = 32,        /* 8 fill the link to a peer */
-	PRIORITY = -5,    /* of the stream; the driver takes the nearest it has */
-	FAST_POLLS = 8192 /* some 10 us: a wait for a small message never gets beyond */
+	PRIORITY = -5,    /* of the stream; the driver uses the nearest supported priority */
+	FAST_POLLS = 8192 /* about 10 us: enough for every small message */
 };
 
-/* A slow wait asks the driver for errors every so many steps. */
+/* Number of slow-path steps of a wait between two queries of the driver for errors. */
 #define STEPS_PER_QUERY 4096
 
-/* Longest wait for the kernel to leave; it leaves after what it is copying. */
+/* Longest wait for the kernel to end; it first completes the current copies. */
 #define STOP_TIMEOUT_NS 10000000000u
 
 struct cuda_proxy {
@@ -24,22 +24,22 @@ struct cuda_proxy {
 	struct proxy_page *page;
 	uint64_t work;      /* device memory */
 	uint64_t submitted; /* number of the last message in the ring, from 1 */
-	uint64_t waited;    /* `submitted` when all was last waited for */
-	uint64_t seen;      /* a value that page->done has had */
+	uint64_t waited;    /* `submitted` at the last wait */
+	uint64_t seen;      /* last value read from page->done */
 	uint64_t launches;
-	uint32_t looks; /* of cuda_proxy_reached that found a copy under way */
+	uint32_t looks; /* calls of cuda_proxy_reached that found an incomplete copy */
 };
 
 static uint64_t done(struct cuda_proxy *p) {
 	return p->seen = atomic_load_explicit(&p->page->done, memory_order_acquire);
 }
 
-/* Whether a kernel is there, as far as the page tells. */
+/* Whether a kernel is running, according to the page. */
 static int resident(const struct cuda_proxy *p) {
 	return p->launches != atomic_load_explicit(&p->page->exited, memory_order_acquire);
 }
 
-/* Launches the kernel, which must have left, to go on where it stopped. */
+/* Launches the kernel, which must have ended, to continue with the first incomplete message. */
 static int launch(struct cuda_proxy *p, struct p2p_error *e) {
 	uint64_t ring = (uintptr_t)p->page->ring, slots = PROXY_SLOTS, answer = (uintptr_t)&p->page->done;
 	uint64_t work = p->work, seq = done(p) + 1, number = p->launches + 1;
@@ -52,7 +52,7 @@ static int launch(struct cuda_proxy *p, struct p2p_error *e) {
 	return rc;
 }
 
-/* Asks the driver how the kernel does: an error if it died. */
+/* Queries the driver: an error if the kernel failed. */
 static int examine(struct cuda_proxy *p, struct p2p_error *e) {
 	int native = cuStreamQuery(p->stream);
 	if (native == CUDA_NOT_READY)
@@ -61,16 +61,16 @@ static int examine(struct cuda_proxy *p, struct p2p_error *e) {
 		return cuda_fail(e, "p2p_proxy died (cuStreamQuery)", native);
 	if (!resident(p))
 		return P2P_OK;
-	return p2p_fail(e, P2P_ERR_DEVICE, 0, "p2p_proxy ended without saying so");
+	return p2p_fail(e, P2P_ERR_DEVICE, 0, "p2p_proxy ended unexpectedly");
 }
 
-/* Adds to a timeout what is known about the kernel. */
+/* Appends the state of the kernel to the text of a timeout. */
 static void explain(struct cuda_proxy *p, struct p2p_error *e) {
 	size_t at = strlen(e->text);
 	snprintf(e->text + at, sizeof e->text - at, ": p2p_proxy %s, launch %llu, %u blocks",
-		 !resident(p)                                 ? "has left"
-		 : cuStreamQuery(p->stream) == CUDA_NOT_READY ? "is on the GPU or waits for room there"
-							      : "has ended without saying so",
+		 !resident(p)                                 ? "has exited"
+		 : cuStreamQuery(p->stream) == CUDA_NOT_READY ? "is running or waiting for free SMs"
+							      : "ended unexpectedly",
 		 (unsigned long long)p->launches, p->ctas);
 }
 
@@ -101,7 +101,7 @@ static int await(struct cuda_proxy *p, const struct p2p_ctx *c, uint64_t want, s
 	return P2P_OK;
 }
 
-/* Puts a message into the ring, where there must be room. */
+/* Writes a message into the ring, which must have a free slot. */
 static void post(struct cuda_proxy *p, uint64_t dst, uint64_t src, uint64_t n) {
 	uint64_t seq = ++p->submitted;
 	struct proxy_slot *s = &p->page->ring[seq % PROXY_SLOTS];
@@ -124,14 +124,14 @@ int cuda_proxy_copy(struct cuda_proxy *p, void *dst, const void *src, size_t n, 
 	if ((rc = make_room(p, e)))
 		return rc;
 	post(p, (uintptr_t)dst, (uintptr_t)src, n);
-	/* A kernel that leaves just now is noticed by whoever waits. */
+	/* If the kernel is exiting at this moment, the next wait notices it. */
 	return resident(p) ? P2P_OK : launch(p, e);
 }
 
 /*
- * Ends a window of several messages with empty ones up to the end of the kernel's group, which it reads at once. The
- * next window then begins a group, wherever this one began: otherwise the same window of small messages takes one
- * read more or less by what came before it.
+ * After a window of several messages, fills the rest of the kernel's group with empty messages, so that the next window
+ * begins with a new group. Otherwise the number of reads, and so the time, of a window of small messages would depend
+ * on the messages before it.
  */
 static void align_window(struct cuda_proxy *p) {
 	if (p->submitted - p->waited > 1)
@@ -158,7 +158,7 @@ int cuda_proxy_reached(struct cuda_proxy *p, uint64_t copies, int *yes, struct p
 	return ++p->looks % STEPS_PER_QUERY ? P2P_OK : examine(p, e);
 }
 
-/* Waits until the stream is empty; *native is the driver's word. */
+/* Waits until the stream is empty; *native is the driver's result code. */
 static int drain(struct cuda_proxy *p, int *native, struct p2p_error *e) {
 	uint64_t start = p2p_raw_ns();
 	while ((*native = cuStreamQuery(p->stream)) == CUDA_NOT_READY) {
@@ -166,8 +166,7 @@ static int drain(struct cuda_proxy *p, int *native, struct p2p_error *e) {
 		if (p2p_raw_ns() - start < STOP_TIMEOUT_NS)
 			continue;
 		p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
-		snprintf(e->text, sizeof e->text,
-			 "waited %.0f s for p2p_proxy to leave the GPU (message %llu of %llu complete)",
+		snprintf(e->text, sizeof e->text, "waited %.0f s for p2p_proxy to exit (message %llu of %llu complete)",
 			 STOP_TIMEOUT_NS / 1e9, (unsigned long long)done(p), (unsigned long long)p->submitted);
 		return P2P_ERR_TIMEOUT;
 	}
@@ -178,14 +177,17 @@ int cuda_proxy_stop(struct cuda_proxy *p, struct p2p_error *e) {
 	int native, rc;
 	if (p->launches == 0)
 		return P2P_OK;
-	/* A full ring means that earlier copies hang: the kernel would not get as far as the stop in any case. */
+	/* If the ring is full, earlier copies hang, and the kernel would not reach the stop message. */
 	if (resident(p) && p->submitted - done(p) < PROXY_SLOTS)
 		post(p, 0, 0, PROXY_STOP);
 	if ((rc = drain(p, &native, e)))
 		return rc;
 	if (native != CUDA_OK)
 		return cuda_fail(e, "p2p_proxy died (cuStreamQuery)", native);
-	/* Nobody else writes here now. The next launch must neither find the stop nor what came before it. */
+	/*
+	 * The kernel no longer writes to the page. The next launch must skip the stop message and all messages before
+	 * it.
+	 */
 	atomic_store_explicit(&p->page->done, p->submitted, memory_order_relaxed);
 	atomic_store_explicit(&p->page->exited, p->launches, memory_order_relaxed);
 	p->seen = p->submitted;
@@ -197,7 +199,7 @@ uint64_t cuda_proxy_launches(const struct cuda_proxy *p) { return p->launches; }
 /* ---- open and close ------------------------------------------------------------------------------------------- */
 
 static int allocate(struct cuda_proxy *p, struct p2p_error *e) {
-	/* A stream of another priority does not share a hardware queue with those that others use. */
+	/* A stream of a different priority does not share a hardware queue with other streams. */
 	int rc = cuda_ok(e, "cuStreamCreateWithPriority",
 			 cuStreamCreateWithPriority(&p->stream, CUDA_STREAM_NON_BLOCKING, PRIORITY));
 	if (rc || (rc = cuda_ok(e, "cuMemAlloc_v2", cuMemAlloc_v2(&p->work, PROXY_WORK_BYTES))))
@@ -209,9 +211,9 @@ static int allocate(struct cuda_proxy *p, struct p2p_error *e) {
 	return P2P_OK;
 }
 
-/* Zeroes the memory that the blocks share: messages of an earlier proxy may lie there. */
+/* Zeroes the memory that the blocks share, which may contain messages of an earlier proxy. */
 static int clear(struct cuda_proxy *p, struct p2p_error *e) {
-	_Static_assert(sizeof(struct proxy_page) >= PROXY_WORK_BYTES, "the page's zeroes are what is copied");
+	_Static_assert(sizeof(struct proxy_page) >= PROXY_WORK_BYTES, "the zeroed page is the source of the copy");
 	int native, rc = cuda_ok(e, "cuMemcpyAsync",
 				 cuMemcpyAsync(p->work, (uintptr_t)p->page, PROXY_WORK_BYTES, p->stream));
 	if (rc || (rc = drain(p, &native, e)))
@@ -241,7 +243,7 @@ int cuda_proxy_open(struct cuda_device *d, unsigned ctas, const struct p2p_ctx *
 	return P2P_OK;
 }
 
-/* Notes the first failure. */
+/* Keeps the first failure. */
 static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
 	if (*rc == P2P_OK)
 		*rc = cuda_ok(e, what, native);
@@ -249,7 +251,7 @@ static void closing(int *rc, struct p2p_error *e, const char *what, int native) 
 
 int cuda_proxy_close(struct cuda_proxy *p, struct p2p_error *e) {
 	int rc = p->stream ? cuda_proxy_stop(p, e) : P2P_OK;
-	/* Freeing what a kernel uses would wait for it: memory and stream are left to the end of the process. */
+	/* Freeing memory that a kernel uses would wait for it: memory and stream are not freed in that case. */
 	if (rc != P2P_ERR_TIMEOUT && !p->device->lost) {
 		if (p->work)
 			closing(&rc, e, "cuMemFree_v2", cuMemFree_v2(p->work));

@@ -104,7 +104,7 @@ func TestFakeProxyHang(t *testing.T) {
 			g := r.proxy("proxy")
 			ctx := abi.NewCtx(page, 0, 200*time.Millisecond, yield)
 			err := g.Table().Copy(ctx, b.Addr(), b.Addr()+4096, 777)
-			reports(t, err, "the copy engine", "p2p_proxy is on the GPU", "launch 2, 2 blocks")
+			reports(t, err, "the copy engine", "p2p_proxy is running", "launch 2, 2 blocks")
 			if !errors.Is(err, abi.ErrTimeout) {
 				t.Error(err)
 			}
@@ -129,7 +129,7 @@ func TestFakeProxyHang(t *testing.T) {
 func TestFakeProxyDies(t *testing.T) {
 	for env, says := range map[string][]string{
 		"FAKE_FAIL_BYTES=777":       {"p2p_proxy died (cuStreamQuery)", "(700)"},
-		"FAKE_PROXY_QUIT_BYTES=777": {"p2p_proxy ended without saying so"},
+		"FAKE_PROXY_QUIT_BYTES=777": {"p2p_proxy ended unexpectedly"},
 	} {
 		t.Run(env, func(t *testing.T) {
 			fake{env: []string{env}}.on(t, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestFakeProxySpoils(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = dev.Engine("proxy")
-		reports(t, err, "engine proxy: first copy of 2003 bytes came out wrong: offset 2002")
+		reports(t, err, "engine proxy: test copy of 2003 bytes is wrong: offset 2002")
 		check(t, dev.Close())
 	})
 }

@@ -4,14 +4,15 @@
 
 enum {
 	/*
-	 * Of the stream; the driver takes the nearest it has. Streams of one priority may share a hardware queue: one
-	 * that is held, or runs a kernel that stays, would hold up the engines' streams, or the proxy's.
+	 * Priority of the stream; the driver uses the nearest supported priority. Streams of the same priority may
+	 * share a hardware queue: a stream that waits for a word or runs a resident kernel would block the streams of
+	 * the engines or of the proxy.
 	 */
 	PRIORITY = -2,
-	FAST_POLLS = 2000, /* how often wait asks before it starts to look at the clock and the abort flag */
+	FAST_POLLS = 2000, /* polls of a wait before it checks the clock and the abort flag */
 };
 
-/* Longest wait for a queue that is closed, and for one that is tried out. */
+/* Longest wait in close, and in the test of a new queue. */
 #define CLOSE_TIMEOUT_NS 2000000000u
 #define TRIAL_TIMEOUT_NS 3000000000u
 
@@ -20,9 +21,9 @@ struct queue {
 	struct cuda_device *device;
 	void *stream;
 	void *stamps[P2P_STAMPS]; /* events */
-	unsigned stamped;         /* bit i: stamp i was set */
+	unsigned stamped;         /* bit i: event i was recorded */
 	int recording;
-	struct p2p_error spoilt; /* what failed first in the recording under way */
+	struct p2p_error spoilt; /* the first failure within the current recording */
 	void *recorded;          /* the executable graph, NULL if nothing was recorded */
 };
 
@@ -33,14 +34,14 @@ static int invalid(struct p2p_error *e, const char *text) { return p2p_fail(e, P
 /* ---- work ----------------------------------------------------------------------------------------------------- */
 
 /*
- * The outcome of a call that put something on the stream. Within a recording the first failure is kept: the driver
- * says at its end only that there was one.
+ * Checks the result of a call that enqueued work. Within a recording it keeps the first failure, because the driver
+ * reports at the end only that the recording is invalid.
  */
 static int put(struct queue *q, const char *call, int native, struct p2p_error *e) {
 	if (native == CUDA_OK)
 		return P2P_OK;
 	char what[160];
-	snprintf(what, sizeof what, "%s%s", call, q->recording ? ", which was to be recorded" : "");
+	snprintf(what, sizeof what, "%s%s", call, q->recording ? " while recording" : "");
 	int rc = cuda_fail(e, what, native);
 	if (q->recording && q->spoilt.code == P2P_OK)
 		q->spoilt = *e;
@@ -76,7 +77,7 @@ static int launch(struct queue *q, const struct p2p_launch *l) {
 static int start(void *self, const struct p2p_launch *l, struct p2p_error *e) {
 	struct queue *q = self;
 	if (l->ctas > q->table.ctas)
-		return invalid(e, "start: more thread blocks than are sure to run at once");
+		return invalid(e, "start: more thread blocks than can run concurrently");
 	int native = launch(q, l);
 	if (native == CUDA_OK)
 		return P2P_OK;
@@ -93,7 +94,7 @@ static int copy(void *self, void *dst, const void *src, size_t n, struct p2p_err
 	return put(q, "cuMemcpyAsync", cuMemcpyAsync((uintptr_t)dst, (uintptr_t)src, n, q->stream), e);
 }
 
-/* Without flags the driver orders everything before the write. */
+/* Without flags the driver orders all earlier work before the write. */
 static int write_word(void *self, uint64_t *word, uint64_t value, struct p2p_error *e) {
 	struct queue *q = self;
 	return put(q, "cuStreamWriteValue64_v2", cuStreamWriteValue64_v2(q->stream, (uintptr_t)word, value, 0), e);
@@ -110,36 +111,36 @@ static int await(void *self, uint64_t *word, uint64_t value, struct p2p_error *e
 static int stamp(void *self, uint32_t i, struct p2p_error *e) {
 	struct queue *q = self;
 	if (i >= P2P_STAMPS)
-		return invalid(e, "stamp: no such number");
+		return invalid(e, "event: no such number");
 	if (q->recording)
-		return invalid(e, "stamp: not within a recording");
+		return invalid(e, "event: not within a recording");
 	q->stamped |= 1u << i;
 	return cuda_ok(e, "cuEventRecord", cuEventRecord(q->stamps[i], q->stream));
 }
 
 /*
- * The driver counts in ms, as a float: exact to a ns up to 16 ms, to 60 ns at a second. It promises a resolution of
- * some 0.5 us.
+ * The driver returns ms as a float: exact to 1 ns up to 16 ms, to 60 ns at 1 s. Its documented resolution is about 0.5
+ * us.
  */
 static int between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
 	struct queue *q = self;
 	float ms = 0;
 	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
-		return invalid(e, "between: no such number");
+		return invalid(e, "elapsed: no such number");
 	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1))
-		return invalid(e, "between: a stamp that was not set");
-	/* The second version does not ask for errors of work under way. */
+		return invalid(e, "elapsed: an event was not recorded");
+	/* The second version does not return errors of other work. */
 	int native = cuda_functions.cuEventElapsedTime_v2 ? cuEventElapsedTime_v2(&ms, q->stamps[i], q->stamps[j])
 							  : cuEventElapsedTime(&ms, q->stamps[i], q->stamps[j]);
 	if (native != CUDA_OK)
 		return cuda_fail(e, "cuEventElapsedTime", native);
 	if (ms < 0)
-		return invalid(e, "between: the second stamp is before the first");
+		return invalid(e, "elapsed: the second event is before the first");
 	*ns = (uint64_t)((double)ms * 1e6 + 0.5);
 	return P2P_OK;
 }
 
-/* Polls rather than blocks: a wait must see its deadline and the parent's abort. */
+/* Polls instead of blocking, so that the wait observes its deadline and the parent's abort flag. */
 static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct queue *q = self;
 	struct p2p_wait w = {0};
@@ -170,7 +171,7 @@ static int forget(struct queue *q, struct p2p_error *e) {
 static int record_begin(void *self, struct p2p_error *e) {
 	struct queue *q = self;
 	if (q->recording)
-		return invalid(e, "record_begin: a recording is under way");
+		return invalid(e, "record_begin: a recording is in progress");
 	int rc = forget(q, e);
 	if (rc)
 		return rc;
@@ -180,7 +181,7 @@ static int record_begin(void *self, struct p2p_error *e) {
 	return rc;
 }
 
-/* Makes the graph ready to start; uploaded, its first start costs no more than later ones. */
+/* Instantiates and uploads the graph, so that its first launch takes no longer than later ones. */
 static int instantiate(struct queue *q, void *graph, struct p2p_error *e) {
 	struct p2p_error later;
 	int rc = cuda_ok(e, "cuGraphInstantiateWithFlags", cuGraphInstantiateWithFlags(&q->recorded, graph, 0));
@@ -192,7 +193,7 @@ static int instantiate(struct queue *q, void *graph, struct p2p_error *e) {
 	return rc;
 }
 
-/* Ends the recording, also one that failed, which it says. */
+/* Ends the recording. Returns the first failure within it, if there was one. */
 static int end_capture(struct queue *q, void **graph, struct p2p_error *e) {
 	int rc = cuda_ok(e, "cuStreamEndCapture", cuStreamEndCapture(q->stream, graph));
 	q->recording = 0;
@@ -207,7 +208,7 @@ static int record_end(void *self, struct p2p_error *e) {
 	struct p2p_error later;
 	void *graph = NULL;
 	if (!q->recording)
-		return invalid(e, "record_end: no recording is under way");
+		return invalid(e, "record_end: no recording is in progress");
 	int rc = end_capture(q, &graph, e);
 	if (rc == P2P_OK)
 		rc = instantiate(q, graph, e);
@@ -257,7 +258,7 @@ static int create(struct queue *q, struct p2p_error *e) {
 	return rc;
 }
 
-/* Lets a word go through the stream to *answer. */
+/* Tests a write, a wait and a copy of a word, and two events. The word arrives in *answer. */
 static int go_through(struct queue *q, uint64_t *word, uint64_t *answer, struct p2p_error *e) {
 	const uint64_t value = 0x706f7274616c3031u;
 	struct p2p_progress progress = {0};
@@ -270,10 +271,13 @@ static int go_through(struct queue *q, uint64_t *word, uint64_t *answer, struct 
 		return rc;
 	q->stamped = 0;
 	return *answer == value ? P2P_OK
-				: p2p_fail(e, P2P_ERR_CORRUPT, 0, "a word that was written to the GPU came back wrong");
+				: p2p_fail(e, P2P_ERR_CORRUPT, 0, "a test word that was written to the GPU is wrong");
 }
 
-/* Uses everything but kernels once, so that nothing is set up later, and a GPU that cannot is found out now. */
+/*
+ * Uses every operation except kernels once, which completes the driver's lazy initialisation and detects missing
+ * features.
+ */
 static int try_out(struct queue *q, struct p2p_error *e) {
 	struct p2p_error later;
 	uint64_t word;
@@ -284,7 +288,7 @@ static int try_out(struct queue *q, struct p2p_error *e) {
 	rc = cuda_ok(e, "cuMemHostAlloc", cuMemHostAlloc(&answer, sizeof word, 0));
 	if (!rc) {
 		rc = go_through(q, (uint64_t *)(uintptr_t)word, answer, e);
-		if (rc == P2P_ERR_TIMEOUT) /* freeing would wait for what does not end */
+		if (rc == P2P_ERR_TIMEOUT) /* freeing would wait for the stream */
 			return rc;
 		last = cuda_ok(rc ? &later : e, "cuMemFreeHost", cuMemFreeHost(answer));
 		rc = rc ? rc : last;
@@ -296,7 +300,7 @@ static int try_out(struct queue *q, struct p2p_error *e) {
 int cuda_queue_open(struct cuda_device *d, struct p2p_queue **out, struct p2p_error *e) {
 	struct p2p_error ignored;
 	if (d->lost)
-		return p2p_fail(e, P2P_ERR_DEVICE, 0, "an earlier queue of this device never ended");
+		return p2p_fail(e, P2P_ERR_DEVICE, 0, "the work of an earlier queue of this device did not complete");
 	struct queue *q = calloc(1, sizeof *q);
 	if (!q)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
@@ -321,13 +325,13 @@ static int drain(struct queue *q, struct p2p_error *e) {
 		p2p_yield();
 		if (p2p_raw_ns() - begun > CLOSE_TIMEOUT_NS)
 			return p2p_fail(e, P2P_ERR_TIMEOUT, 0,
-					"the queue has work that does not end: it is left to the end of the process, "
-					"and the device with it");
+					"the queue's work does not complete: queue and device are not released before "
+					"the process ends");
 	}
 	return cuda_ok(e, "cuStreamQuery", native);
 }
 
-/* Ends a recording that its caller left, and waits for the rest. */
+/* Ends a recording in progress, and waits until the stream is empty. */
 static int settle(struct queue *q, struct p2p_error *e) {
 	void *graph = NULL;
 	int rc = queue_bind(q, e);
@@ -342,7 +346,7 @@ static int settle(struct queue *q, struct p2p_error *e) {
 	return drain(q, e);
 }
 
-/* Notes the first failure. */
+/* Keeps the first failure. */
 static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
 	if (*rc == P2P_OK)
 		*rc = cuda_ok(e, what, native);

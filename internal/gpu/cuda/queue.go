@@ -12,16 +12,17 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// queueDriver is the oldest driver whose streams wait for words in memory without being told to at boot.
+// queueDriver is the CUDA version of the oldest driver whose streams can wait for words in memory without a boot
+// option.
 const queueDriver = 11070
 
-// Queue is work of a GPU in order, on a stream of its own.
+// Queue is a stream of a GPU.
 type Queue struct {
 	dev   *Device
 	table *abi.Queue // nil once closed
 }
 
-// Queue opens a queue and tries it out on a few bytes.
+// Queue opens a queue and tests it on a few bytes.
 func (d *Device) Queue() (gpu.Queue, error) {
 	if d.c == nil {
 		return nil, errClosed
@@ -40,28 +41,29 @@ func (d *Device) Queue() (gpu.Queue, error) {
 	return q, nil
 }
 
-// queues says why the GPU can have no queue; nil if it can.
+// queues returns nil if the GPU supports queues, otherwise an error with the reason.
 func (d *Device) queues() error {
 	v := driverVersion()
 	switch {
 	case d.c.memops == 0 && v < queueDriver:
-		return unsupported("queue: streams that wait for words in memory need a driver for CUDA %s, this one is for %s: "+
+		return unsupported("queue: streams that wait for words in memory need a driver for CUDA %s, this driver is for %s: "+
 			"update the NVIDIA driver", cudaVersion(queueDriver), cudaVersion(v))
 	case d.c.memops == 0:
-		return unsupported("queue: streams of %s cannot wait for words of 8 bytes in memory, as the driver (CUDA %s) says",
+		return unsupported("queue: streams of %s cannot wait for words of 8 bytes in memory, according to the driver (CUDA %s)",
 			d.info.UUID, cudaVersion(v))
 	case d.c.registered == 0:
-		return unsupported("queue: %s reaches pinned memory at another address than the CPU only", d.info.UUID)
+		return unsupported("queue: %s cannot access pinned memory at the CPU's address", d.info.UUID)
 	}
 	return nil
 }
 
-// Table is the queue for timed loops.
+// Table is the function table for timed loops.
 func (q *Queue) Table() *abi.Queue { return q.table }
 
-// Close releases the queue, once all that was put on it is done. One that waits for a word that nobody writes is given
-// up after two seconds, with an error that wraps abi.ErrTimeout, and left to the end of the process; the device frees
-// nothing from then on, since that would wait too. A second Close does nothing.
+// Close waits until all work of the queue is complete and releases the queue. If the work does not complete within two
+// seconds, for example because the queue waits for a word that is never written, Close returns an error that wraps
+// abi.ErrTimeout. Queue and device then stay until the process ends, since freeing them would wait, too. A second Close
+// does nothing.
 func (q *Queue) Close() error {
 	if !q.dev.drop(q) {
 		return nil

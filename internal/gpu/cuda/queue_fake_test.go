@@ -38,10 +38,10 @@ func TestFakeQueueRefused(t *testing.T) {
 		{
 			"old driver",
 			fake{cuda: []string{"-DOMIT_MEMOPS"}, env: []string{"FAKE_ARCH=8", "FAKE_DRIVER=11060"}},
-			[]string{"need a driver for CUDA 11.7", "this one is for 11.6", "update the NVIDIA driver"},
+			[]string{"need a driver for CUDA 11.7", "this driver is for 11.6", "update the NVIDIA driver"},
 		},
 		{"device cannot", fake{env: []string{"FAKE_NO_MEMOPS=1"}}, []string{fakeUUID0, "cannot wait for words of 8 bytes", "CUDA 13.0"}},
-		{"two addresses", fake{env: []string{"FAKE_NO_REGISTERED=1"}}, []string{fakeUUID0, "pinned memory at another address"}},
+		{"two addresses", fake{env: []string{"FAKE_NO_REGISTERED=1"}}, []string{fakeUUID0, "pinned memory at the CPU's address"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.fake.on(t, func(t *testing.T) {
@@ -191,10 +191,10 @@ func TestFakeQueueRecordingRefused(t *testing.T) {
 			"cuStreamWriteValue64_v2": func() error { return q.Write(addressOf(&words[0]), 1) },
 		} {
 			done(t, q.RecordBegin(), q.Copy(b.Addr()+4096, b.Addr(), 4096))
-			reports(t, put(), call+", which was to be recorded", "(900)")
+			reports(t, put(), call+" while recording", "(900)")
 			reports(t, q.Copy(b.Addr()+4096, b.Addr(), 4096), "cuMemcpyAsync", "(901)")
 			err := q.RecordEnd()
-			reports(t, err, call+", which was to be recorded", "(900)")
+			reports(t, err, call+" while recording", "(900)")
 			if !errors.Is(err, abi.ErrDevice) {
 				t.Error(err)
 			}
@@ -268,7 +268,7 @@ func TestFakeQueueElapsed(t *testing.T) {
 			fake{env: []string{"FAKE_ELAPSED_MS=" + ms}}.on(t, func(t *testing.T) {
 				dev, q, err := openQueue(t)
 				if want == 0 && ms != "0" {
-					reports(t, err, "queue: between: the second stamp is before the first")
+					reports(t, err, "queue: elapsed: the second event is before the first")
 					check(t, dev.Close())
 					return
 				}

@@ -141,9 +141,9 @@ func TestHWQueueStamps(t *testing.T) {
 	q := r.queue()
 	for _, pair := range [][2]int{{0, 1}, {0, enginetest.Stamps}, {-1, 0}} {
 		_, err := q.Between(pair[0], pair[1])
-		invalid(t, err, "between")
+		invalid(t, err, "elapsed")
 	}
-	invalid(t, q.Stamp(enginetest.Stamps), "stamp: no such number")
+	invalid(t, q.Stamp(enginetest.Stamps), "event: no such number")
 	for range 3 { // the later ones count
 		for i := range enginetest.Stamps {
 			done(t, q.Stamp(i), q.Copy(b.Addr(), b.Addr()+n, n))
@@ -279,8 +279,8 @@ func TestHWQueueMisuse(t *testing.T) {
 	q := r.queue()
 	invalid(t, q.RecordEnd(), "no recording")
 	done(t, q.RecordBegin())
-	invalid(t, q.RecordBegin(), "a recording is under way")
-	invalid(t, q.Stamp(0), "stamp: not within a recording")
+	invalid(t, q.RecordBegin(), "a recording is in progress")
+	invalid(t, q.Stamp(0), "event: not within a recording")
 	invalid(t, q.Wait(r.ctx), "wait: not within a recording")
 	invalid(t, q.Replay(), "replay: not within a recording")
 	_, err := q.Find("p2p_copy", 0)
@@ -290,7 +290,7 @@ func TestHWQueueMisuse(t *testing.T) {
 	reports(t, err, "cuModuleGetFunction p2p_of_another_release", "(500)")
 	k, err := q.Find("p2p_copy", 0)
 	done(t, err)
-	invalid(t, q.Start(enginetest.KernelLaunch{Kernel: k, CTAs: 1 << 20, Threads: 32}), "more thread blocks than are sure to run at once")
+	invalid(t, q.Start(enginetest.KernelLaunch{Kernel: k, CTAs: 1 << 20, Threads: 32}), "more thread blocks than can run concurrently")
 	done(t, q.RecordBegin()) // which the queue is closed in
 }
 
@@ -311,7 +311,7 @@ func TestHWHeldQueueCloses(t *testing.T) {
 	done(t, enginetest.NewQueue(q.Table()).Await(word, 1))
 	start := time.Now()
 	err = q.Close()
-	reports(t, err, "close queue", "does not end")
+	reports(t, err, "close queue", "does not complete")
 	if !errors.Is(err, abi.ErrTimeout) || time.Since(start) > 30*time.Second {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
@@ -319,7 +319,7 @@ func TestHWHeldQueueCloses(t *testing.T) {
 	if _, err := launcher.Queue(); err == nil {
 		t.Error("another queue opens")
 	} else {
-		reports(t, err, "an earlier queue of this device never ended")
+		reports(t, err, "an earlier queue of this device did not complete")
 	}
 	check(t, other.Close())
 	check(t, g.Close())

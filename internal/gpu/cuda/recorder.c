@@ -26,7 +26,7 @@ static int release(void *exec, struct p2p_error *e) {
 	return cuda_ok(e, "cuGraphExecDestroy", cuGraphExecDestroy(exec));
 }
 
-/* ---- what is in a graph ----------------------------------------------------------------------------------------- */
+/* ---- nodes of a graph ------------------------------------------------------------------------------------------- */
 
 static int listed(const char *lines, const char *name) {
 	size_t n = strlen(name);
@@ -84,6 +84,7 @@ static void inspect(void *graph, struct p2p_launches *l) {
 		l->known = 1;
 }
 
+/* inspect on a driver that cannot. */
 static void blind(void *graph, struct p2p_launches *l) {
 	(void)graph;
 	p2p_launches_unknown(l, cuda_recorder()->blind);

@@ -11,7 +11,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Recorder records what libraries put on the streams of this GPU's engines and queues.
+// Recorder records the work that libraries enqueue on the streams of this GPU's engines and queues.
 func (d *Device) Recorder() (*abi.Recorder, error) {
 	if d.c == nil {
 		return nil, errClosed

@@ -1,4 +1,4 @@
-/* recorder.h: recordings of what libraries put on a GPU's streams. */
+/* recorder.h: recordings of the work that libraries enqueue on a GPU's streams. */
 #ifndef CUDA_RECORDER_H
 #define CUDA_RECORDER_H
 

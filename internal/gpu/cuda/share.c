@@ -16,13 +16,13 @@ static int unknown(struct p2p_error *e, const char *what, const void *p) {
 	return P2P_ERR_INVALID;
 }
 
-/* The piece that begins at base and came from there, NULL if there is none. */
+/* The region that begins at base and has that origin, NULL if there is none. */
 static struct cuda_memory *piece_at(const struct share *s, const void *base, int origin) {
 	struct cuda_memory *m = cuda_book_at(&s->book, (uintptr_t)base);
 	return m && m->origin == origin ? m : NULL;
 }
 
-/* Notes a piece that was just made; the book has room. */
+/* Adds a new region; cuda_book_make_room has reserved space for it. */
 static void keep(struct share *s, struct cuda_memory *m, void **base) {
 	cuda_book_add(&s->book, m);
 	*base = (void *)(uintptr_t)m->addr;
@@ -39,7 +39,7 @@ static int share_alloc(void *self, size_t n, void *at, void **base, struct p2p_e
 	struct share *s = self;
 	struct cuda_memory *m;
 	if (n > SIZE_MAX - s->table.granule)
-		return p2p_fail(e, P2P_ERR_INVALID, 0, "allocate: no address space holds so many bytes");
+		return p2p_fail(e, P2P_ERR_INVALID, 0, "allocate: the size exceeds the address space");
 	int rc = cuda_book_make_room(&s->book, e);
 	if (rc || (rc = cuda_memory_alloc(s->device, s->kind, n ? n : 1, (uintptr_t)at, &m, e)))
 		return rc;
@@ -58,8 +58,8 @@ static int buffer_id(uint64_t p, uint64_t *id, struct p2p_error *e) {
 }
 
 /*
- * The driver is asked every time, as a library does that cannot know what its user freed meanwhile. Needs the context,
- * which the caller's thread has: binding it again would be timed.
+ * Queries the driver on every call, like a library that cannot know what its user has freed since. The context is
+ * already current in the caller's thread; making it current again would add to the measured time.
  */
 static int range_legacy(void *self, const void *p, struct p2p_range *r, struct p2p_error *e) {
 	uint64_t base;
@@ -73,7 +73,7 @@ static int range_legacy(void *self, const void *p, struct p2p_range *r, struct p
 	return buffer_id((uintptr_t)p, &r->id, e);
 }
 
-/* Who maps memory himself knows what he mapped: the book answers. */
+/* Memory of cuMemCreate is mapped by this process itself, so the index is sufficient. */
 static int range_vmm(void *self, const void *p, struct p2p_range *r, struct p2p_error *e) {
 	struct share *s = self;
 	const struct cuda_memory *m = cuda_book_around(&s->book, (uintptr_t)p);

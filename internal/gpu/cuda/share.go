@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Memory is a GPU's memory as timed loops allocate, export and map it. It knows what came through its own table only.
+// Memory allocates, exports and maps GPU memory for timed loops. It knows only the memory that came from its own table.
 type Memory struct {
 	dev   *Device
 	kind  gpu.HandleKind
@@ -21,7 +21,7 @@ type Memory struct {
 	table *abi.Memory // nil once closed
 }
 
-// Memory opens the GPU's memory of that kind of handle. HandleAuto means legacy.
+// Memory opens memory that is shared by that kind of handle. HandleAuto means legacy.
 func (d *Device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
 	if d.c == nil {
 		return nil, errClosed
@@ -45,13 +45,13 @@ func (d *Device) Memory(kind gpu.HandleKind) (gpu.Memory, error) {
 	return m, nil
 }
 
-// Kind is the kind of handle; why is empty where it was asked for by name.
+// Kind is the kind of handle; why is empty if the kind was requested by name.
 func (m *Memory) Kind() (kind gpu.HandleKind, why string) { return m.kind, m.why }
 
-// Table is the memory for timed loops.
+// Table is the function table for timed loops.
 func (m *Memory) Table() *abi.Memory { return m.table }
 
-// Close releases, unmaps and unpins whatever is left. A second Close does nothing.
+// Close releases, unmaps and unpins all remaining memory. A second Close does nothing.
 func (m *Memory) Close() error {
 	if !m.dev.drop(m) {
 		return nil

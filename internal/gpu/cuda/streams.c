@@ -32,7 +32,7 @@ static int follow(void *stream, void *event, struct p2p_error *e) {
 	return cuda_ok(e, "cuStreamWaitEvent", cuStreamWaitEvent(stream, event, 0));
 }
 
-/* Lets those of the streams that are behind wait for main. */
+/* Makes those of the streams that are marked as behind wait for main. */
 static int catch_up(struct cuda_streams *s, unsigned streams, struct p2p_error *e) {
 	streams &= s->behind;
 	if (!streams)
@@ -121,7 +121,7 @@ int cuda_streams_reached(struct cuda_streams *s, uint32_t i, int *yes, struct p2
 
 /* ---- close ---------------------------------------------------------------------------------------------------- */
 
-/* Notes the first failure. */
+/* Keeps the first failure. */
 static void closing(int *rc, struct p2p_error *e, const char *what, int native) {
 	if (*rc == P2P_OK)
 		*rc = cuda_ok(e, what, native);

@@ -17,7 +17,7 @@ void *p2p_dynlib_open(const char *file, char *text, size_t size) {
 
 const char *p2p_dynlib_fill(void *lib, const struct p2p_library *l) {
 	for (unsigned i = 0; i < l->count; i++) {
-		l->table[i] = dlsym(lib, l->names[i]); /* the default version where there are several */
+		l->table[i] = dlsym(lib, l->names[i]); /* the default version if there are several */
 		if (l->table[i] || i >= l->required)
 			continue;
 		memset(l->table, 0, l->count * sizeof *l->table);

@@ -1,5 +1,5 @@
-// Package dynlib finds the libraries of vendors at run time, so that the binary starts where they are not installed.
-// Every package that needs one lists its functions as dynlib.h says and keeps a [Library] and a [Once].
+// Package dynlib loads vendors' libraries at run time, so that the binary also starts on machines without them. A
+// package that uses a library lists its functions as described in dynlib.h, and has a [Library] and a [Once].
 package dynlib
 
 /*
@@ -21,22 +21,22 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Library is where a library is looked for.
+// Library describes a library and where to find it.
 type Library struct {
-	Name     string   // in errors: "NCCL"
-	Files    []string // tried in order; the failure of the first one is reported, since it should be there
-	Variable string   // the environment variable that names the file to load instead
-	Advice   string   // what the user can do where it cannot be loaded
+	Name     string   // name in errors: "NCCL"
+	Files    []string // file names, tried in order; if all fail, the error of the first is reported
+	Variable string   // environment variable that names the file to load instead
+	Advice   string   // what the user can do if it cannot be loaded
 }
 
-// Error says why a library cannot be used. It wraps [gpu.ErrUnsupported].
+// Error is the reason why a library cannot be used. It wraps [gpu.ErrUnsupported].
 type Error struct {
 	Library string // Library.Name
-	Symbol  string // the function that the library lacks; "": none
+	Symbol  string // the missing function; "": none
 	Have    string // the library's version; "": unknown
-	Need    string // the oldest version that would do; "": unknown
+	Need    string // the oldest sufficient version; "": unknown
 	Cause   error
-	Advice  string // what the user can do; "": nothing is known to help
+	Advice  string // what the user can do; "": no known remedy
 }
 
 func (e *Error) Error() string {
@@ -46,15 +46,15 @@ func (e *Error) Error() string {
 	return e.Cause.Error() + ": " + e.Advice
 }
 
-// Unwrap gives the cause, and that the machine cannot.
+// Unwrap returns the cause and [gpu.ErrUnsupported].
 func (e *Error) Unwrap() []error { return []error{e.Cause, gpu.ErrUnsupported} }
 
-// conclusive reports whether the same library will fail in the same way as long as the process lives: it lacks a
-// function, or is too old. A library that could not be opened or started may be there at the next attempt.
+// conclusive reports whether every later attempt in this process will fail in the same way: the library lacks a
+// function or is too old. A library that could not be opened or initialised may be available at the next attempt.
 func (e *Error) conclusive() bool { return e.Symbol != "" || e.Have != "" && e.Need != "" }
 
 // Open opens the library and fills the table of functions, a struct p2p_library in C. It returns the name of the file,
-// with links resolved where they can be. A failure is an [*Error].
+// with links resolved if possible. A failure is an [*Error].
 func (l Library) Open(functions unsafe.Pointer) (file string, err error) {
 	files := l.Files
 	if name := os.Getenv(l.Variable); name != "" {
@@ -93,7 +93,7 @@ func open(files []string) (lib unsafe.Pointer, file string, err error) {
 	return nil, "", err
 }
 
-// TooOld is the error for a library older than what is needed; it begins with product and have.
+// TooOld returns the error for a library that is too old. Its text begins with product and have.
 func (l Library) TooOld(product, have, need, advice string) error {
 	return &Error{
 		Library: l.Name, Have: have, Need: need, Advice: advice,
@@ -101,8 +101,8 @@ func (l Library) TooOld(product, have, need, advice string) error {
 	}
 }
 
-// Once keeps the outcome of loading a library, once it is conclusive: a library that was loaded and started, one that
-// lacks a required function, or one that is too old. Other failures are forgotten, and the next call tries again.
+// Once caches the conclusive result of loading a library: success, a missing required function, or a version that is
+// too old. It does not cache other failures: the next call tries again.
 type Once[T any] struct {
 	mu   sync.Mutex
 	done bool
@@ -110,7 +110,7 @@ type Once[T any] struct {
 	err  error
 }
 
-// Do returns the outcome that is kept, else load's.
+// Do returns the cached result, or calls load.
 func (o *Once[T]) Do(load func() (T, error)) (T, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,15 +1,15 @@
 /*
- * dynlib.h: the functions that a package takes from a vendor's library, which is opened at run time. The package names
- * them in two lists, required and optional, of the form
+ * dynlib.h: tables of functions of a vendor's library that is loaded at run time. The package that uses the library
+ * lists the required and the optional functions in two macros of the form
  *
  *	#define LIST(X) X(name, type, (parameters), (arguments)) …
  *
- * and makes from them a struct of pointers (P2P_POINTER) and the description that the loader takes (P2P_LIBRARY).
+ * from which it generates a struct of pointers (P2P_POINTER) and the description for the loader (P2P_LIBRARY).
  */
 #ifndef P2P_DYNLIB_H
 #define P2P_DYNLIB_H
 
-/* The loader fills `table`; pointers of optional functions that the library lacks are NULL. */
+/* Describes a library. The loader fills `table`; the pointers of missing optional functions are NULL. */
 struct p2p_library {
 	const char *const *names; /* in the order of the table, the required ones first */
 	unsigned required, count;
@@ -20,7 +20,7 @@ struct p2p_library {
 #define P2P_NAME(name, ...) #name,
 #define P2P_ONE(...) +1
 
-/* Defines `library` over `pointers`, a struct of REQUIRED's pointers and then OPTIONAL's. */
+/* Defines `library` for `pointers`, a struct of the pointers of REQUIRED followed by those of OPTIONAL. */
 #define P2P_LIBRARY(library, pointers, REQUIRED, OPTIONAL)                                                             \
 	static const char *const library##_names[] = {REQUIRED(P2P_NAME) OPTIONAL(P2P_NAME)};                          \
 	_Static_assert(sizeof(pointers) == sizeof library##_names, "a pointer for each name");                         \

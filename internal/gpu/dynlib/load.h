@@ -1,4 +1,4 @@
-/* load.h: dlopen and dlsym as dynlib's Go side calls them. */
+/* load.h: dlopen and dlsym for dynlib's Go side. */
 #ifndef P2P_DYNLIB_LOAD_H
 #define P2P_DYNLIB_LOAD_H
 
@@ -6,16 +6,16 @@
 
 #include <stddef.h>
 
-/* Opens a library. NULL: text says why not. */
+/* Opens a library. Returns NULL with the reason in text on failure. */
 void *p2p_dynlib_open(const char *file, char *text, size_t size);
 
 /*
- * Fills the table. Returns NULL, or the first required function that the library lacks; then the table is empty and the
- * library closed.
+ * Fills the table. Returns NULL, or the name of the first missing required function. In that case it clears the table
+ * and closes the library.
  */
 const char *p2p_dynlib_fill(void *lib, const struct p2p_library *l);
 
-/* The library's file with all links resolved; "" if it cannot be known. */
+/* The library's file name with all links resolved; "" if unknown. */
 void p2p_dynlib_path(void *lib, char *path, size_t size);
 
 #endif

@@ -4,16 +4,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Payloads that were written lately, to know what stands at an address. */
+/* Number of recent fills that are kept, to identify messages by their address. */
 #define REMEMBERED 256
 
-/* Copies that wait to be waited for; one more than these waits for none. */
+/* Maximum number of deferred copies; when it is reached, the oldest copy starts. */
 #define LATE 8192
 
-/* How often a copy that is late is looked for in vain. */
+/* FAULT_LATE: every LOOKS-th poll of an incomplete mark completes it. */
 #define LOOKS 3
 
-/* How long a process that is about to die waits for its last copy. */
+/* FAULT_KILL: longest wait for the last copy before the process is killed. */
 #define LAST_WAIT_NS 10000000000u
 
 struct fault {
@@ -22,7 +22,7 @@ struct fault {
 	int what;
 	const struct p2p_ctx *ctx; /* of the last fill */
 	uint64_t at, offset, copies, fills, struck;
-	/* FAULT_LATE: copies that were asked for and did not begin, and up to where each mark wants them done. */
+	/* FAULT_LATE: copies that were requested but have not started, and the number of copies before each mark. */
 	struct {
 		uint8_t *dst;
 		const uint8_t *src;
@@ -37,7 +37,7 @@ struct fault {
 	} fill[REMEMBERED];
 };
 
-/* The latest payload that begins at src, by its number from 1; 0: none does. */
+/* The number, from 1, of the latest fill that begins at src; 0: none. */
 static uint64_t filled(const struct fault *f, const uint8_t *src) {
 	for (uint64_t i = f->fills, seen = 0; i > 0 && seen < REMEMBERED; i--, seen++)
 		if (f->fill[(i - 1) % REMEMBERED].p == src)
@@ -50,7 +50,10 @@ static int fault_bind(void *self, struct p2p_error *e) {
 	return f->inner->bind(f->inner->self, e);
 }
 
-/* Begins what is late, before number `limit`, and lets whoever was told too early go on before. */
+/*
+ * Starts the deferred copies before number `limit`, after a pause in which a rank that was notified too early can read
+ * stale bytes.
+ */
 static int catch_up(struct fault *f, uint64_t limit, struct p2p_error *e) {
 	const struct timespec pause = {0, 1000000};
 	if (f->begun < limit)
@@ -122,7 +125,7 @@ static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) 
 	return f->inner->reached(f->inner->self, i, yes, e);
 }
 
-/* Writes another byte where the fill number i put its payload's. */
+/* Overwrites the byte at `offset` of fill number i with a different value. */
 static int flip(struct fault *f, uint64_t i, struct p2p_error *e) {
 	uint64_t key = f->fill[(i - 1) % REMEMBERED].key, other = key + 1;
 	uint8_t *p = f->fill[(i - 1) % REMEMBERED].p;
@@ -132,7 +135,7 @@ static int flip(struct fault *f, uint64_t i, struct p2p_error *e) {
 	return f->inner->fill(f->inner->self, f->ctx, p + f->offset, 1, other, 0, e);
 }
 
-/* Moves n bytes and ends the process, whatever became of them. */
+/* Copies n bytes and kills the process, also after a failure. */
 static int die(struct fault *f, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct p2p_progress nobody;
 	struct p2p_ctx last = {.progress = &nobody, .team = &nobody, .timeout_ns = LAST_WAIT_NS};
@@ -144,7 +147,10 @@ static int die(struct fault *f, void *dst, const void *src, size_t n, struct p2p
 	return rc;
 }
 
-/* A message that leaves by other means is not this engine's to halve: it dies before. */
+/*
+ * The hook for sends that bypass copy. FAULT_KILL kills the process before the message, since the engine cannot copy
+ * half of it.
+ */
 static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;
 	uint64_t i = filled(f, src);
@@ -157,8 +163,8 @@ static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *
 }
 
 /*
- * Only a copy that begins where this engine wrote a payload is a message: it also copies the rest of a message that
- * leaves in parts, and what others sent.
+ * Only a copy that begins at the start of a payload written by this engine counts as a message. Other copies are later
+ * parts of a message, or data that other ranks sent.
  */
 static int fault_copy(void *self, void *dst, const void *src, size_t n, struct p2p_error *e) {
 	struct fault *f = self;

@@ -1,7 +1,7 @@
-// Package fault is a device that misbehaves on request, so that tests, and users who doubt, can see that a run
-// notices: `--inject flip=COPY:OFFSET` changes one byte of one message in flight, `--inject kill=COPY` ends the
-// process in the middle of one, `drop=COPY` copies nothing, `stale=FILL` writes no payload from then on, and `late` is no
-// fault: it completes copies as late as a device may.
+// Package fault wraps a device and injects faults, so that tests and users can verify that a run detects them:
+// `--inject flip=COPY:OFFSET` changes one byte of one message in flight, `kill=COPY` kills the process in the middle of
+// a message, `drop=COPY` omits a copy, `stale=FILL` writes no payload from that fill on. `late` is not a fault: it
+// completes copies as late as a device may.
 package fault
 
 /*
@@ -22,26 +22,27 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// What goes wrong.
+// What is a kind of fault.
 type What int
 
 // The faults.
 const (
-	Flip What = C.FAULT_FLIP // the byte at Offset of the message is another one
+	Flip What = C.FAULT_FLIP // the byte at Offset of the message changes
 	Kill What = C.FAULT_KILL // the process dies by SIGKILL with half of the message copied
-	Drop What = C.FAULT_DROP // the message is not copied, and nobody says so
-	// Stale leaves what a buffer holds: from fill number Copy on no payload is written, nor what shall be no message.
+	Drop What = C.FAULT_DROP // the message is not copied, without an error
+	// Stale omits all fills from fill number Copy on, of payloads and of cleared buffers: buffers keep their old
+	// contents.
 	Stale What = C.FAULT_STALE
-	// Late is a sound device, whose bytes move when a copy is waited for and not before.
+	// Late is not a fault: bytes move only when a copy is waited for.
 	Late What = C.FAULT_LATE
 )
 
-// Fault befalls the message that an engine copies as its number Copy, counted from 0 and from the opening of the
-// engine, warm-up included. Only who sends copies.
+// Fault applies to message number Copy of an engine, counted from 0 since the engine was opened, warm-up included. Only
+// senders copy messages.
 type Fault struct {
 	What   What
 	Copy   uint64
-	Offset uint64 // of Flip
+	Offset uint64 // byte of the message, for Flip
 }
 
 // Parse reads flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL or late.
@@ -64,8 +65,8 @@ func Parse(s string) (Fault, error) {
 	return f, nil
 }
 
-// Wrap makes a device whose engines commit the fault. It is a [gpu.Launcher], a [gpu.Recorder] and a [gpu.Inspector]
-// where d is one, and answers with gpu.ErrUnsupported where d is none.
+// Wrap returns a device whose engines inject the fault. It implements [gpu.Launcher], [gpu.Recorder] and
+// [gpu.Inspector]; if d does not, its methods return an error that wraps [gpu.ErrUnsupported].
 func Wrap(d gpu.Device, f Fault) gpu.Device { return &device{Device: d, fault: f} }
 
 type device struct {
@@ -74,7 +75,7 @@ type device struct {
 	engines []*engine
 }
 
-// Struck is how often the fault struck, on all engines.
+// Struck is the number of injected faults, summed over all engines.
 func (d *device) Struck() (n uint64) {
 	for _, e := range d.engines {
 		n += e.struck()
@@ -97,7 +98,7 @@ func (d *device) Engine(name string) (gpu.Engine, error) {
 	return e, nil
 }
 
-// Queue is the device's own: faults befall a message when the engine that wrote it sees it leave.
+// Queue opens a queue of the device. For messages sent by a queue, the engine that wrote the payload injects the fault.
 func (d *device) Queue() (gpu.Queue, error) {
 	l, ok := d.Device.(gpu.Launcher)
 	if !ok {
@@ -106,14 +107,14 @@ func (d *device) Queue() (gpu.Queue, error) {
 	return l.Queue()
 }
 
-// WaitWith is the device's own.
+// WaitWith calls the device's WaitWith, if it has one.
 func (d *device) WaitWith(x *abi.Ctx) {
 	if w, ok := d.Device.(gpu.Waiter); ok {
 		w.WaitWith(x)
 	}
 }
 
-// Recorder is the device's own: recordings hold what a library does.
+// Recorder returns the device's recorder.
 func (d *device) Recorder() (*abi.Recorder, error) {
 	if r, ok := d.Device.(gpu.Recorder); ok {
 		return r.Recorder()
@@ -121,7 +122,7 @@ func (d *device) Recorder() (*abi.Recorder, error) {
 	return nil, fmt.Errorf("fault: a %s device records nothing: %w", d.Info().Kind, gpu.ErrUnsupported)
 }
 
-// Kernels are the device's own.
+// Kernels returns the device's kernels.
 func (d *device) Kernels() ([]gpu.Kernel, error) {
 	if i, ok := d.Device.(gpu.Inspector); ok {
 		return i.Kernels()
@@ -132,7 +133,7 @@ func (d *device) Kernels() ([]gpu.Kernel, error) {
 type engine struct {
 	gpu.Engine
 	c    *C.struct_p2p_engine
-	last uint64 // strikes until it was closed
+	last uint64 // injected faults when it was closed
 }
 
 func (e *engine) struck() uint64 {

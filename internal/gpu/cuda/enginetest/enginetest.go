@@ -1,5 +1,5 @@
-// Package enginetest drives an engine table from Go in ways that tests and benchmarks want and that the abi package
-// does not offer: several steps before a wait, recording, and marks; and a queue table, call by call.
+// Package enginetest gives tests and benchmarks access to engine and queue tables beyond the abi package: several
+// copies before a wait, recordings, marks, and the single functions of a queue.
 package enginetest
 
 /*
@@ -116,7 +116,7 @@ func Fill(g *abi.Engine, x *abi.Ctx, p uintptr, n, key uint64) error {
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Fire starts what was recorded and does not wait for it.
+// Fire launches the recording and does not wait for it.
 func Fire(g *abi.Engine) error {
 	var e C.struct_p2p_error
 	C.fire((*C.struct_p2p_engine)(g.Pointer()), &e)
@@ -126,17 +126,17 @@ func Fire(g *abi.Engine) error {
 // HasStream reports whether the engine offers its stream to libraries.
 func HasStream(g *abi.Engine) bool { return (*C.struct_p2p_engine)(g.Pointer()).stream != nil }
 
-// Marks is how many marks an engine has.
+// Marks is the number of marks of an engine.
 const Marks = C.P2P_MARKS
 
-// Mark sets mark i behind all that was started.
+// Mark sets mark i behind all work started so far.
 func Mark(g *abi.Engine, i int) error {
 	var e C.struct_p2p_error
 	C.mark((*C.struct_p2p_engine)(g.Pointer()), C.uint32_t(i), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Reached says whether all before mark i is complete.
+// Reached reports whether all work before mark i is complete.
 func Reached(g *abi.Engine, i int) (bool, error) {
 	var yes C.int
 	var e C.struct_p2p_error
@@ -144,14 +144,14 @@ func Reached(g *abi.Engine, i int) (bool, error) {
 	return yes != 0, abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Wait waits for what was started.
+// Wait waits for all started work.
 func Wait(g *abi.Engine, x *abi.Ctx) error {
 	var e C.struct_p2p_error
 	C.await((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), &e)
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Record records such a window in place of what was recorded before; nothing is copied.
+// Record records the copies of such a window, replacing an earlier recording, without executing them.
 func Record(g *abi.Engine, dst, src uintptr, n, stride uint64, count int) error {
 	var e C.struct_p2p_error
 	C.record((*C.struct_p2p_engine)(g.Pointer()), C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), C.size_t(stride),
@@ -159,7 +159,7 @@ func Record(g *abi.Engine, dst, src uintptr, n, stride uint64, count int) error 
 	return abi.ErrorAt(unsafe.Pointer(&e))
 }
 
-// Launch starts what was recorded and waits for it.
+// Launch launches the recording and waits for it.
 func Launch(g *abi.Engine, x *abi.Ctx) error {
 	var e C.struct_p2p_error
 	C.launch((*C.struct_p2p_engine)(g.Pointer()), (*C.struct_p2p_ctx)(x.Pointer()), &e)

@@ -4,7 +4,7 @@ package enginetest
 #include <stdlib.h>
 #include "gpu/abi/p2p.h"
 
-// Go hands addresses of device memory as numbers.
+// Go passes addresses of device memory as numbers.
 static int queue_bind(struct p2p_queue *q, struct p2p_error *e) { return q->bind(q->self, e); }
 static int queue_find(struct p2p_queue *q, _GoString_ name, uint32_t shared, uintptr_t *kernel, struct p2p_error *e) {
 	char text[64];
@@ -46,13 +46,13 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Stamps is how many stamps a queue has.
+// Stamps is the number of events of a queue.
 const Stamps = C.P2P_STAMPS
 
-// Queue drives a queue table one call at a time. Whoever records must stay on one thread.
+// Queue calls the functions of a queue table. A recording must begin and end on one thread.
 type Queue struct{ c *C.struct_p2p_queue }
 
-// NewQueue drives q.
+// NewQueue wraps q.
 func NewQueue(q *abi.Queue) Queue { return Queue{(*C.struct_p2p_queue)(q.Pointer())} }
 
 // call binds the queue to this thread and runs f on it.
@@ -69,14 +69,14 @@ func (q Queue) call(f func(e *C.struct_p2p_error) C.int) error {
 // HasStream reports whether the queue offers its stream to libraries.
 func (q Queue) HasStream() bool { return q.c.stream != nil }
 
-// Find finds a kernel that will be started with that many bytes of dynamic shared memory at most.
+// Find finds a kernel; shared is the largest dynamic shared memory of its launches in bytes.
 func (q Queue) Find(name string, shared uint32) (kernel uintptr, err error) {
 	var k C.uintptr_t
 	err = q.call(func(e *C.struct_p2p_error) C.int { return C.queue_find(q.c, name, C.uint32_t(shared), &k, e) })
 	return uintptr(k), err
 }
 
-// KernelLaunch is one start of a kernel.
+// KernelLaunch is one launch of a kernel.
 type KernelLaunch struct {
 	Kernel                uintptr // from Find
 	CTAs, Threads, Shared uint32
@@ -98,33 +98,33 @@ func (q Queue) Start(l KernelLaunch) error {
 	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_start(q.c, C.uintptr_t(l.Kernel), c, e) })
 }
 
-// Copy puts a copy on the queue.
+// Copy enqueues a copy.
 func (q Queue) Copy(dst, src uintptr, n uint64) error {
 	return q.call(func(e *C.struct_p2p_error) C.int {
 		return C.queue_copy(q.c, C.uintptr_t(dst), C.uintptr_t(src), C.size_t(n), e)
 	})
 }
 
-// Write puts the write of a word on the queue.
+// Write enqueues the write of a word.
 func (q Queue) Write(word uintptr, value uint64) error {
 	return q.call(func(e *C.struct_p2p_error) C.int {
 		return C.queue_write(q.c, C.uintptr_t(word), C.uint64_t(value), e)
 	})
 }
 
-// Await holds the queue until the word has that value.
+// Await enqueues a wait until the word has that value.
 func (q Queue) Await(word uintptr, value uint64) error {
 	return q.call(func(e *C.struct_p2p_error) C.int {
 		return C.queue_await(q.c, C.uintptr_t(word), C.uint64_t(value), e)
 	})
 }
 
-// Stamp sets stamp i.
+// Stamp enqueues event i.
 func (q Queue) Stamp(i int) error {
 	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_stamp(q.c, C.uint32_t(i), e) })
 }
 
-// Between is the ns from stamp i to stamp j.
+// Between is the time from event i to event j in ns.
 func (q Queue) Between(i, j int) (uint64, error) {
 	var ns C.uint64_t
 	err := q.call(func(e *C.struct_p2p_error) C.int {
@@ -133,7 +133,7 @@ func (q Queue) Between(i, j int) (uint64, error) {
 	return uint64(ns), err
 }
 
-// Wait waits for all that is on the queue.
+// Wait waits for all work of the queue.
 func (q Queue) Wait(x *abi.Ctx) error {
 	return q.call(func(e *C.struct_p2p_error) C.int {
 		return C.queue_wait(q.c, (*C.struct_p2p_ctx)(x.Pointer()), e)
@@ -145,12 +145,12 @@ func (q Queue) RecordBegin() error {
 	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_record_begin(q.c, e) })
 }
 
-// RecordEnd ends it.
+// RecordEnd ends the recording.
 func (q Queue) RecordEnd() error {
 	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_record_end(q.c, e) })
 }
 
-// Replay starts what was recorded.
+// Replay starts the recording.
 func (q Queue) Replay() error {
 	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_replay(q.c, e) })
 }

@@ -326,9 +326,9 @@ DEVICE bool end(const sr_args *a, Iteration *it) {
 //	bool divided                  whether different threads execute the roles
 //	bool message(a, c, roles)     if divided: executes the roles; all threads call it; true if this thread succeeded
 //	bool window(a, n, c, it)      if not divided: the same for all messages of an iteration. Back-to-back round
-//trips 	                              are separate samples 	u32 pair()                    the index of the block's counters 	u32 plays(a) the roles of
-//this thread, whether the launch has them or not 	bool leads(a)                 whether this is thread 0 of its role,
-//which writes the counters back
+// trips 	                              are separate samples 	u32 pair()                    the index of the
+// block's counters 	u32 plays(a) the roles of this thread, whether the launch has them or not 	bool leads(a)
+// whether this is thread 0 of its role, which writes the counters back
 
 // The loops of a launch, around a single call of message, so that its code is not duplicated.
 struct Shape {

@@ -18,7 +18,7 @@ package verbs
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xb752494e
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xdd300df9
 #include "verbs.h"
 */
 import "C"
