@@ -22,7 +22,7 @@ func newPage(t *testing.T, n int) *Page {
 	return p
 }
 
-// What a worker writes into its entry the parent reads in the same place, through another mapping.
+// The parent reads what a worker writes to its entry, through another mapping.
 func TestProgress(t *testing.T) {
 	parents := newPage(t, 3)
 	workers, err := MapPage(parents.File, 3)
@@ -95,7 +95,7 @@ func TestRawNSGrows(t *testing.T) {
 	}
 }
 
-// The clock of the timed loops, calibrated twice, some time apart, agrees with CLOCK_MONOTONIC_RAW about how much.
+// The clock of the timed loops agrees with CLOCK_MONOTONIC_RAW about the time between two calibrations.
 func TestClockAgrees(t *testing.T) {
 	page := newPage(t, 1)
 	first := NewCtx(page, 0, time.Second, false)

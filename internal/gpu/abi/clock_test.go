@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The processor's counter is read only where the kernel keeps its own time by it. Whether it is then depends on the
-// processor, which is the same for both names.
+// The processor's counter is used only if it is the operating system's clock source. Whether it is usable depends on
+// the processor, which is the same for both names.
 func TestClockSource(t *testing.T) {
 	reads := map[string]bool{}
 	for _, source := range []string{"tsc\n", "arch_sys_counter\n", "hpet\n", "acpi_pm\n", "kvm-clock\n", "tsc-early\n", ""} {

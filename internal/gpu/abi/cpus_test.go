@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A machine may have more CPUs than the 1,024 for which libc's type has room.
+// A machine may have more than the 1,024 CPUs of libc's type.
 func TestManyCPUs(t *testing.T) {
 	list := []int{0, 63, 64, 1023, 1024, 5000}
 	if got := CPUsOf(list...).List(); !slices.Equal(got, list) {
@@ -47,7 +47,7 @@ func TestWithoutCPU(t *testing.T) {
 	}
 }
 
-// A thread goes where it is put and says so; what the process may use does not change with it.
+// Pinning a thread changes its affinity, but not the CPUs of the process.
 func TestPin(t *testing.T) {
 	all, err := ProcessCPUs()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// scripted is a contest between candidates whose times are known; it notes who had a turn.
+// scripted is a contest between candidates with given times; it records the turns.
 func scripted(times [][]uint64, c Contest) (*Contest, *[]int) {
 	var turns []int
 	c.Candidates = len(times)
@@ -25,8 +25,8 @@ func TestFastest(t *testing.T) {
 	}{
 		{[][]uint64{{5}}, 0},
 		{[][]uint64{{1000, 1000, 1000}, {900, 900, 900}}, 1},
-		{[][]uint64{{1009, 1009, 1009}, {1000, 1000, 1000}}, 0}, // no difference: the first
-		{[][]uint64{{10, 10, 5000}, {20, 20, 20}}, 0},           // an outlier decides nothing
+		{[][]uint64{{1009, 1009, 1009}, {1000, 1000, 1000}}, 0}, // equal within the margin: the first
+		{[][]uint64{{10, 10, 5000}, {20, 20, 20}}, 0},           // an outlier does not decide
 		{[][]uint64{{30, 30}, {20, 20}, {20, 20}}, 1},
 	} {
 		contest, turns := scripted(c.times, Contest{First: Rounds{Most: 2}})
@@ -40,7 +40,7 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// Ranks that share their times choose alike: the slowest one's count.
+// Ranks that share their times make the same choice, by the times of the slowest rank.
 func TestFastestOfAllRanks(t *testing.T) {
 	contest, _ := scripted([][]uint64{{10}, {20}}, Contest{First: Rounds{Most: 2}})
 	contest.Share = func(times [][]uint64) error {
@@ -57,7 +57,7 @@ func TestFastestOfAllRanks(t *testing.T) {
 	}
 }
 
-// Those that are close have further turns, as long as these cost little.
+// Candidates that are close have further turns if the budget permits.
 func TestMoreTurnsOfTheClose(t *testing.T) {
 	for name, c := range map[string]struct {
 		ns     uint64
@@ -79,7 +79,7 @@ func TestMoreTurnsOfTheClose(t *testing.T) {
 	}
 }
 
-// No group of rounds begins once those before have used the budget up.
+// No group of rounds begins after the budget is used up.
 func TestBudget(t *testing.T) {
 	contest, turns := scripted([][]uint64{{1000}, {3000}}, Contest{First: Rounds{Most: 100, Group: 4, Budget: 30 * time.Microsecond}})
 	if _, _, err := contest.Fastest(); err != nil || len(*turns) != 2*8 {

@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 )
 
-// rig is CPU memory to copy between.
+// rig is a pair of buffers in CPU memory.
 type rig struct {
 	dev      gpu.Device
 	x        *abi.Ctx
@@ -64,7 +64,7 @@ func (r rig) choose(t *testing.T, most uint64, names ...string) *Engine {
 	return b
 }
 
-// stage is a machine on which scripted engines are tried. They move nothing, so there is nothing to copy between.
+// stage is a machine with scripted engines, which move no bytes and need no buffers.
 type stage struct {
 	*autotunetest.Machine
 	x *abi.Ctx
@@ -100,7 +100,7 @@ func (s stage) choose(t *testing.T, most uint64, engines ...gpu.Engine) *Engine 
 	return b
 }
 
-// Whatever is chosen, every size must arrive, and the name of the engine that moved it must be one of them.
+// Copies of every size must arrive with any choice, and For must name one of the engines.
 func TestCopiesEverySize(t *testing.T) {
 	const most = 1 << 20
 	r := newRig(t, most)
@@ -122,7 +122,7 @@ func TestCopiesEverySize(t *testing.T) {
 			t.Errorf("%d bytes by %q", n, name)
 		}
 	}
-	for _, window := range []int{1, 8} { // what holds for one copy and for several, both ways of asking
+	for _, window := range []int{1, 8} { // single copies and windows
 		b.Use(window)
 		if err := g.Copy(r.x, r.dst.Addr(), r.src.Addr(), most); err != nil {
 			t.Errorf("window %d: %v", window, err)
@@ -138,10 +138,10 @@ func TestCopiesEverySize(t *testing.T) {
 
 const us = time.Microsecond
 
-// flat costs the same at every size.
+// flat is a cost that is the same at every size.
 func flat(wait time.Duration) []autotunetest.Cost { return []autotunetest.Cost{{Wait: wait}} }
 
-// Each size goes to the engine that is fastest there, alone and in windows.
+// Each size uses the engine that is fastest for it, in single copies and in windows.
 func TestChoosesTheFastest(t *testing.T) {
 	crossing := func(bytes uint64) []autotunetest.Cost {
 		return []autotunetest.Cost{{Wait: 10 * us}, {From: bytes, Wait: 90 * us}}
@@ -172,7 +172,7 @@ func TestChoosesTheFastest(t *testing.T) {
 	}
 }
 
-// Engines that are as good as equal do not take turns: the first of them keeps all sizes.
+// If engines are equal within the margin, the first of them gets all sizes.
 func TestEqualEnginesKeepTheFirst(t *testing.T) {
 	s := newStage(t, autotunetest.Trouble{})
 	engines := []gpu.Engine{
@@ -184,8 +184,7 @@ func TestEqualEnginesKeepTheFirst(t *testing.T) {
 	}
 }
 
-// What befalls a machine meanwhile does not decide between its engines: neither the one that was tried first nor the
-// one that was lucky.
+// Disturbances of the machine do not decide between engines.
 func TestTroubleFavoursNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		autotunetest.Trouble
@@ -206,7 +205,7 @@ func TestTroubleFavoursNobody(t *testing.T) {
 	}
 }
 
-// Engines that are close are told apart although each of their copies takes another time.
+// Engines that are close are distinguished although their times vary.
 func TestJitterIsAveraged(t *testing.T) {
 	const runs = 200
 	right := 0
@@ -231,7 +230,7 @@ func TestJitterIsAveraged(t *testing.T) {
 	}
 }
 
-// Where there is no room for a window, or for anything at all, a choice is made nevertheless.
+// A choice is made although the buffers are too small for a window or for any copy.
 func TestLittleRoom(t *testing.T) {
 	for most, want := range map[uint64]string{100: "a", 1 << 10: "b", 2 << 10: "b; in windows a"} {
 		s := newStage(t, autotunetest.Trouble{})
@@ -242,7 +241,7 @@ func TestLittleRoom(t *testing.T) {
 	}
 }
 
-// The set-up of a slow device ends: sizes beyond those that take long are not tried.
+// The set-up of a slow device is bounded: sizes beyond the first slow one are not measured.
 func TestSlowSizesEndTheTrial(t *testing.T) {
 	s := newStage(t, autotunetest.Trouble{})
 	a := s.Engine("a", autotunetest.Cost{Wait: 20 * us}, autotunetest.Cost{From: 64 << 10, Wait: 2 * time.Millisecond})
@@ -253,7 +252,7 @@ func TestSlowSizesEndTheTrial(t *testing.T) {
 	}
 }
 
-// Four engines of a GPU that are all equal, which costs the most turns, are tried out in a moment.
+// Four equal engines, which need the most turns, are measured within the stated time.
 func TestTrialIsBounded(t *testing.T) {
 	costs := []autotunetest.Cost{
 		{Copy: 2 * us, Wait: 4 * us},
@@ -270,7 +269,7 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
-// A failure says whose it is and at which size, and nothing stays open.
+// A failure names the engine and the size, and all engines are closed.
 func TestFailure(t *testing.T) {
 	s := newStage(t, autotunetest.Trouble{})
 	a, b := s.Engine("a", flat(us)...), s.Engine("b", autotunetest.Cost{}, autotunetest.Cost{From: 16 << 10, Fail: true})
@@ -301,10 +300,10 @@ func TestNumberOfEngines(t *testing.T) {
 	}
 }
 
-// small and large are sizes that chosen gives to different engines.
+// small and large are sizes for which chosen uses different engines.
 const small, large = 256, 64 << 10
 
-// chosen is an engine of a, for small messages, and b, for large ones.
+// chosen combines engine a for small messages and engine b for large ones.
 func chosen(t *testing.T) (s stage, g *abi.Engine, a, b *autotunetest.Engine) {
 	t.Helper()
 	s = newStage(t, autotunetest.Trouble{})
@@ -326,7 +325,7 @@ func reached(t *testing.T, g *abi.Engine, mark uint32) bool {
 	return yes
 }
 
-// A mark is reached when the engine that copies has got there, whichever it is.
+// A mark is reached when the engine that copies has completed the copies before it.
 func TestMarks(t *testing.T) {
 	s, g, a, b := chosen(t)
 	for i, c := range []struct {
@@ -357,7 +356,7 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// Copies complete in order also where one goes another way than the one before it.
+// Copies complete in order although they use different engines.
 func TestOrderAcrossEngines(t *testing.T) {
 	_, g, a, b := chosen(t)
 	for _, c := range []struct {

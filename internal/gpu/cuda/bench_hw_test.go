@@ -8,7 +8,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// BenchmarkHW measures every engine inside a GPU and towards another one, one copy and a window of eight at a time.
+// BenchmarkHW measures every engine within a GPU and towards another GPU, with single copies and windows of eight.
 //
 //	p2pbench-cuda.test -test.run '^$' -test.bench 'HW/peer/sm' -test.benchtime 30x
 func BenchmarkHW(b *testing.B) {

@@ -9,11 +9,11 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// Bytes before and after a copy's target that must not change.
+// Bytes before and after the destination of a copy that must not change.
 const margin = 64
 
-// copyOnce copies n bytes between addresses `from` and `to` bytes past a multiple of 16 and checks target and margins.
-// to.dev checks, since it owns the target.
+// copyOnce copies n bytes between addresses `from` and `to` bytes past a multiple of 16, and checks destination and
+// margins on to.dev, which owns the destination.
 func copyOnce(r, owner *rig, g *abi.Engine, dst, src uintptr, n uint64, to, from int) error {
 	key := abitest.PayloadKey(uint64(to), n, uint64(from), 0)
 	before, after := dst+uintptr(to), dst+uintptr(to)+margin+uintptr(n)
@@ -116,7 +116,7 @@ func TestHWPeer(t *testing.T) {
 	}
 }
 
-// TestHWRecord records a window, launches it on fresh payloads, and records another in its place.
+// TestHWRecord records a window, launches it on different payloads, and replaces it by another recording.
 func TestHWRecord(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, stride, most = 10_000, 16 << 10, 8
@@ -157,7 +157,7 @@ func TestHWRecord(t *testing.T) {
 	}
 }
 
-// same compares two pieces of device memory on the host.
+// same compares two ranges of device memory on the host.
 func same(r *rig, a, b uintptr, n uint64) error {
 	x, y := make([]byte, n), make([]byte, n)
 	if err := r.ce.Copy(r.ctx, address(x), a, n); err != nil {

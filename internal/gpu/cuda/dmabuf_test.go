@@ -52,7 +52,7 @@ func dmabufs(t *testing.T, d gpu.Device) gpu.DMABufs {
 	return x
 }
 
-// buffer is a buffer that is closed when the test ends.
+// buffer allocates a buffer that is closed when the test ends.
 func buffer(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
 	t.Helper()
 	b, err := d.Alloc(n)
@@ -63,7 +63,7 @@ func buffer(t *testing.T, d gpu.Device, n uint64) gpu.Buffer {
 	return b
 }
 
-// TestHWDMABuf: a GPU's driver makes a descriptor of a buffer, or says that it cannot.
+// TestHWDMABuf exports a buffer as a dma-buf, or gets an error that wraps gpu.ErrUnsupported.
 func TestHWDMABuf(t *testing.T) {
 	r := newRig(t, New(), 0)
 	fd, err := dmabufs(t, r.dev).DMABuf(buffer(t, r.dev, 3<<20))

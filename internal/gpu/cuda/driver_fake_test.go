@@ -56,7 +56,7 @@ func TestFakeDevices(t *testing.T) {
 	})
 }
 
-// A machine without a driver must be told so; LD_BIND_NOW shows that nothing is linked that would be missing.
+// Without a driver the error must say so. LD_BIND_NOW proves that the binary does not link to the driver.
 func TestFakeNoDriver(t *testing.T) {
 	fake{noCUDA: true, noNVML: true, env: []string{"LD_BIND_NOW=1"}}.on(t, func(t *testing.T) {
 		drv := New()
@@ -99,7 +99,7 @@ func TestFakeDriverRefuses(t *testing.T) {
 	}
 }
 
-// What a driver lacks is said as data, too.
+// The error for a missing function is a dynlib.Error with its fields set.
 func TestFakeDriverErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		fake fake
@@ -132,13 +132,13 @@ func lacks(t *testing.T, err error, want dynlib.Error) {
 	}
 }
 
-// A driver that does not start now may start later, as when the fabric manager is still on its way.
+// A driver that fails to initialise may succeed later, for example when the fabric manager has started.
 func TestFakeDriverStartsLater(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		devices := func() error { _, err := New().Devices(); return err }
 		refused(t, failing(t, "cuInit", 802, devices), "nvidia-fabricmanager")
 		check(t, devices())
-		check(t, failing(t, "cuInit", 802, devices)) // it was started
+		check(t, failing(t, "cuInit", 802, devices)) // the library was initialised
 	})
 }
 
@@ -213,7 +213,7 @@ func TestFakeCopyFails(t *testing.T) {
 	})
 }
 
-// An engine that cannot copy right is refused when it is opened.
+// An engine that copies wrongly is rejected when it is opened.
 func TestFakeEngineTriesItself(t *testing.T) {
 	fake{env: []string{"FAKE_SPOIL_BYTES=2003"}}.on(t, func(t *testing.T) {
 		dev, err := New().Open(fakeUUID0)
@@ -229,7 +229,7 @@ func TestFakeEngineTriesItself(t *testing.T) {
 	})
 }
 
-// A copy that never ends is left at the deadline, or when the parent asks.
+// A wait for a copy that never completes ends at the deadline, or when the parent sets the abort flag.
 func TestFakeHang(t *testing.T) {
 	fake{env: []string{"FAKE_HANG_BYTES=777"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -260,7 +260,7 @@ func TestFakeHang(t *testing.T) {
 	})
 }
 
-// An engine that hangs while it tries itself out is given up at the rank's deadline, or when the parent asks.
+// The self-test of an engine that hangs ends at the rank's deadline, or when the parent sets the abort flag.
 func TestFakeHangAtOpening(t *testing.T) {
 	for _, name := range []string{"ce", "proxy"} {
 		fake{env: []string{"FAKE_HANG_BYTES=2003"}}.on(t, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestFakeHangAtOpening(t *testing.T) {
 				if _, err := dev.Engine(name); !errors.Is(err, c.want) || time.Since(begin) > 40*time.Second {
 					t.Errorf("%s: after %v: got %v, want %v", name, time.Since(begin), err, c.want)
 				}
-				_ = dev.Close() // what hangs may stand in its way
+				_ = dev.Close() // it may fail because of the hanging copy
 				ctx.Close()
 			}
 		})
@@ -301,7 +301,7 @@ func TestFakePeers(t *testing.T) {
 		err := failing(t, "cuCtxEnablePeerAccess", 999, func() error { _, err := drv.Open(fakeUUID1); return err })
 		reports(t, err, "join "+fakeUUID1+" and "+fakeUUID0, "cuCtxEnablePeerAccess", "(999)")
 		newRig(t, drv, 1)
-		newRig(t, drv, 1) // a device may be open twice
+		newRig(t, drv, 1) // a device may be opened twice
 	})
 }
 

@@ -30,7 +30,7 @@ func TestHWHealth(t *testing.T) {
 	}
 }
 
-// TestHWLinkCounters sends a known amount to the other GPU and looks for it in the link counters.
+// TestHWLinkCounters sends a known number of bytes to the other GPU and compares it with the link counters.
 func TestHWLinkCounters(t *testing.T) {
 	drv := New()
 	r, peer := newRig(t, drv, 0), newRig(t, drv, 1)

@@ -16,17 +16,17 @@ import (
 
 const fakeUUID0, fakeUUID1 = "GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1"
 
-// fake is a machine without a GPU but with the libraries of testdata.
+// fake is a machine without a GPU, with the fake libraries of testdata.
 type fake struct {
 	cuda, nvml []string // compiler flags of the two libraries
-	noCUDA     bool     // no libcuda at all
+	noCUDA     bool     // there is no libcuda
 	noNVML     bool
-	env        []string // more of the environment
-	leaves     bool     // something has to stay behind
+	env        []string // additional environment
+	leaves     bool     // resources remain open, as intended
 }
 
-// on runs body in another process, since libraries are loaded once per process, with the fake libraries, and checks
-// that it released everything.
+// on runs body with the fake libraries and checks that it released everything. It uses another process, since libraries
+// are loaded once per process.
 func (f fake) on(t *testing.T, body func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv("P2PBENCH_TEST_CHILD") == t.Name() {
@@ -91,7 +91,7 @@ func buildFake(t *testing.T, name string, flags []string) string {
 	return lib
 }
 
-// refused fails the test unless err is ErrUnsupported and says what was asked.
+// refused fails the test unless err wraps ErrUnsupported and contains the given texts.
 func refused(t *testing.T, err error, says ...string) {
 	t.Helper()
 	if !errors.Is(err, gpu.ErrUnsupported) {
@@ -109,7 +109,7 @@ func reports(t *testing.T, err error, says ...string) {
 	}
 }
 
-// fakeDir is where the fake libraries are built.
+// fakeDir is the folder in which the fake libraries are built.
 var fakeDir = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "p2pbench-fake-")
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// TestFakeMemoryBook keeps thousands of pieces, in no order: each is found, and only while it is there.
+// TestFakeMemoryBook allocates and releases thousands of regions in random order: each is found exactly while it
+// exists.
 func TestFakeMemoryBook(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -48,7 +49,7 @@ func TestFakeMemoryBook(t *testing.T) {
 		if len(live) < 1000 {
 			t.Errorf("only %d pieces at the end", len(live))
 		}
-		// Closing the memory releases them: fake.on looks.
+		// Closing the memory releases them, which fake.on checks.
 	})
 }
 
@@ -56,7 +57,7 @@ func TestFakeFabric(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		fake fake
-		says []string // nil: it works
+		says []string // nil: success
 	}{
 		{"works", fake{env: []string{"FAKE_FABRIC=yes"}}, nil},
 		{"not offered", fake{}, []string{fakeUUID0, "does not support it", "CUDA 12.3 or newer"}},
@@ -89,7 +90,7 @@ func TestFakeFabric(t *testing.T) {
 	}
 }
 
-// What may go away is not remembered: a GPU that is full now has fabric handles later.
+// Temporary failures are not cached: a GPU whose memory is full may make fabric handles later.
 func TestFakeFabricTriedAgain(t *testing.T) {
 	fake{env: []string{"FAKE_FABRIC=yes"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -119,7 +120,7 @@ func TestIMEXState(t *testing.T) {
 	}
 }
 
-// An old driver has legacy handles; the rest is refused when it is asked for, not when it is used.
+// An old driver has legacy handles; other kinds are rejected by Memory, not at their first use.
 func TestFakeMemoryWithoutVMM(t *testing.T) {
 	fake{cuda: []string{"-DOMIT_VMM"}, env: []string{"FAKE_DRIVER=12000"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -136,8 +137,8 @@ func TestFakeMemoryWithoutVMM(t *testing.T) {
 	})
 }
 
-// A handle that promises what is not there is refused by the driver; the descriptor stays the caller's, and what was taken
-// before is given back: fake.on looks.
+// The driver rejects a handle whose size exceeds the memory. The caller keeps ownership of the descriptor, and
+// resources taken before the failure are released, which fake.on checks.
 func TestFakeMemoryOpenFails(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -209,7 +210,7 @@ func TestFakePinRefused(t *testing.T) {
 	})
 }
 
-// Closing memory, or its device, releases what was left: fake.on looks.
+// Closing memory, or its device, releases what is still open, which fake.on checks.
 func TestFakeMemoryClose(t *testing.T) {
 	fake{env: []string{"FAKE_FABRIC=yes"}}.on(t, func(t *testing.T) {
 		drv := New()
@@ -236,7 +237,7 @@ func TestFakeMemoryClose(t *testing.T) {
 				t.Errorf("a closed device has memory of kind %s", kind)
 			}
 		}
-		// What cannot be released is told, and the rest is released.
+		// A failure to release is reported, and the rest is released.
 		r := newRig(t, drv, 0)
 		m, err := r.dev.Memory(gpu.HandleVMM)
 		if err != nil {
@@ -251,8 +252,8 @@ func TestFakeMemoryClose(t *testing.T) {
 	})
 }
 
-// TestFakeStreamsShuffled runs the tests of streams, marks and queues on a driver that does the work of several streams in any
-// order that it was not told.
+// TestFakeStreamsShuffled runs the tests of streams, marks and queues on a driver that executes the work of several
+// streams in any permitted order.
 func TestFakeStreamsShuffled(t *testing.T) {
 	if os.Getenv("P2PBENCH_LIBCUDA") != "" {
 		t.Skip("already on another driver")
@@ -267,7 +268,7 @@ func TestFakeStreamsShuffled(t *testing.T) {
 	}
 }
 
-// A copy that is under way has not reached its mark, however often one looks.
+// The mark behind an incomplete copy is not reached, however often it is polled.
 func TestFakeMarkBehindAHang(t *testing.T) {
 	fake{env: []string{"FAKE_HANG_BYTES=777"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -295,7 +296,8 @@ func TestFakeMarkBehindAHang(t *testing.T) {
 	})
 }
 
-// The proxy's kernel may leave before the copies that a mark is behind: whoever looks brings it back, or is told.
+// The proxy's kernel may exit before the copies in front of a mark are complete: polling the mark launches it again, or
+// fails.
 func TestFakeProxyMarks(t *testing.T) {
 	for env, says := range map[string]string{
 		"FAKE_PROXY_SERVES=1":       "",
@@ -332,7 +334,7 @@ func TestFakeProxyMarks(t *testing.T) {
 	}
 }
 
-// untilFails asks for a mark until that fails.
+// untilFails polls a mark until that fails.
 func untilFails(t *testing.T, g *abi.Engine, mark int) error {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < time.Minute; {

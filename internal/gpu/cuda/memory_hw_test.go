@@ -20,7 +20,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// memory opens the GPU's memory of that kind until the test ends, and gives this thread its context.
+// memory opens memory of that kind until the test ends, and makes the GPU's context current in this thread.
 func (r *rig) memory(t testing.TB, kind gpu.HandleKind) *abi.Memory {
 	t.Helper()
 	m, err := r.dev.Memory(kind)
@@ -65,7 +65,7 @@ func invalid(t *testing.T, err error, says ...string) {
 	reports(t, err, says...)
 }
 
-// exported is what an exporter tells an importer.
+// exported is the data that an exporter passes to an importer.
 type exported struct {
 	Kind   gpu.HandleKind
 	Handle abi.Handle
@@ -73,8 +73,8 @@ type exported struct {
 
 const shareBytes = 4<<20 + 4096
 
-// TestHWMemoryShare exports allocations to another process, which maps them on another GPU where there is one, several
-// times, and writes to them with every engine.
+// TestHWMemoryShare exports allocations to another process, which maps them several times, on another GPU if there is
+// one, and writes to them with every engine.
 func TestHWMemoryShare(t *testing.T) {
 	if h := os.Getenv("P2PBENCH_TEST_HANDLE"); h != "" {
 		openShared(t, h)
@@ -105,7 +105,7 @@ func TestHWMemoryShare(t *testing.T) {
 	}
 }
 
-// exportOften exports a few times and says what it costs; the handles agree.
+// exportOften exports several times, logs the time, and checks that the handles are equal.
 func exportOften(t *testing.T, m *abi.Memory, base uintptr) abi.Handle {
 	t.Helper()
 	var last abi.Handle
@@ -134,7 +134,7 @@ func exportOften(t *testing.T, m *abi.Memory, base uintptr) abi.Handle {
 	return last
 }
 
-// runImporter runs this test again in another process, with what it is told. It closes the file descriptor.
+// runImporter runs this test in another process as the importer. It closes the file descriptor.
 func runImporter(t *testing.T, x exported) {
 	t.Helper()
 	text, err := json.Marshal(x)
@@ -197,10 +197,11 @@ func openShared(t *testing.T, text string) {
 			t.Errorf("opening took the caller's descriptor: %v", err)
 		}
 	}
-	fmt.Println("importer is done") // base stays open: closing the memory unmaps it
+	fmt.Println("importer is done") // base is still mapped: closing the memory unmaps it
 }
 
-// openAgain opens a handle that is mapped: a driver refuses that for a legacy handle, or counts.
+// openAgain opens a handle that is already mapped: for a legacy handle, drivers either reject that or count the
+// mappings.
 func openAgain(t *testing.T, r *rig, m *abi.Memory, h abi.Handle, base uintptr) {
 	t.Helper()
 	again, err := m.Open(h)
@@ -218,7 +219,7 @@ func openAgain(t *testing.T, r *rig, m *abi.Memory, h abi.Handle, base uintptr) 
 	r.expect(base, shareBytes, 1, "through the first mapping, the second is closed")
 }
 
-// refuseHandles opens what cannot be a handle of this kind.
+// refuseHandles opens invalid handles of this kind.
 func refuseHandles(t *testing.T, m *abi.Memory, h abi.Handle) {
 	t.Helper()
 	for what, spoil := range map[string]func(h *abi.Handle){
@@ -246,7 +247,8 @@ func writeShared(r *rig, base uintptr) {
 	}
 }
 
-// A process that opens its own legacy handle must be told what is wrong; where the driver allows it, it gets that memory.
+// A process that opens its own legacy handle gets an error that explains the cause, or the same memory if the driver
+// permits it.
 func TestHWMemoryOpenOwn(t *testing.T) {
 	r := newRig(t, New(), 0)
 	m := r.memory(t, gpu.HandleLegacy)
@@ -267,7 +269,7 @@ func TestHWMemoryOpenOwn(t *testing.T) {
 	reports(t, err, "cuIpcOpenMemHandle_v2", "did this process export it", "only be opened in other processes")
 }
 
-// TestHWMemoryRange allocates and releases: ranges follow, and no id comes back.
+// TestHWMemoryRange allocates and releases: ranges are up to date, and no ID is reused.
 func TestHWMemoryRange(t *testing.T) {
 	r := newRig(t, New(), 0)
 	for _, kind := range r.handles() {
@@ -313,19 +315,19 @@ func TestHWMemoryRange(t *testing.T) {
 	}
 }
 
-// TestHWMemoryAddress asks for addresses: the same one again, and one within what was there before.
+// TestHWMemoryAddress requests addresses: the one of a released allocation, and one within it.
 func TestHWMemoryAddress(t *testing.T) {
 	r := newRig(t, New(), 0)
 	for _, kind := range r.handles() {
 		if kind == gpu.HandleLegacy {
-			continue // comes where it comes
+			continue // the address is not used
 		}
 		t.Run(string(kind), func(t *testing.T) {
 			m := r.memory(t, kind)
 			n := 4 * abitest.Granule(m)
 			first := alloc(t, m, n, 0)
 			id := rangeOf(t, m, first).ID
-			taken := alloc(t, m, n, first) // not free: comes elsewhere
+			taken := alloc(t, m, n, first) // not free: placed elsewhere
 			if taken == first {
 				t.Fatal("two allocations at one address")
 			}
@@ -347,7 +349,7 @@ func TestHWMemoryAddress(t *testing.T) {
 	}
 }
 
-// TestHWMemoryTables has several tables open at once: each knows its own.
+// TestHWMemoryTables opens several tables: each knows only its own allocations.
 func TestHWMemoryTables(t *testing.T) {
 	r := newRig(t, New(), 0)
 	a, b := r.memory(t, gpu.HandleLegacy), r.memory(t, gpu.HandleLegacy)
@@ -385,7 +387,7 @@ func TestHWMemoryPin(t *testing.T) {
 	}
 	defer func() { check(t, unix.Munmap(host)) }()
 	dst, src := r.alloc(n), r.alloc(n)
-	for round := range 2 { // pinned again after it was not
+	for round := range 2 { // pinned a second time
 		start := time.Now()
 		if err := m.Pin(address(host), n); err != nil {
 			t.Fatal(err)
@@ -416,7 +418,7 @@ func TestHWMemoryPin(t *testing.T) {
 	}
 }
 
-// TestHWFabric: fabric handles work, or the machine is told what it lacks.
+// TestHWFabric: fabric handles work, or the error names the missing requirement.
 func TestHWFabric(t *testing.T) {
 	r := newRig(t, New(), 0)
 	listed := slices.Contains(r.handles(), gpu.HandleFabric)

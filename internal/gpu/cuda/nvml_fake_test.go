@@ -65,7 +65,7 @@ func TestFakeWithoutNVML(t *testing.T) {
 	}
 }
 
-// NVML that does not start now may start later.
+// NVML that fails to initialise may succeed later.
 func TestFakeNVMLStartsLater(t *testing.T) {
 	fake{env: []string{"FAKE_NVML_INIT=9"}}.on(t, func(t *testing.T) {
 		dev := newRig(t, New(), 0).dev.(gpu.Monitor)

@@ -10,8 +10,8 @@ import (
 
 var payloadSizes = []uint64{1, 2, 3, 4, 15, 16, 17, 31, 63, 64, 65, 127, 255, 4095, 65537, 1<<20 + 1}
 
-// TestHWFill reads filled memory back and compares it with the host's payload function; what lies around it must
-// stay as it was.
+// TestHWFill reads filled memory back and compares it with the host's payload function; the bytes around it must not
+// change.
 func TestHWFill(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const guard = 64
@@ -100,7 +100,7 @@ func TestHWCheckCounts(t *testing.T) {
 	}
 }
 
-// TestHWBeyond4GiB looks for 32-bit arithmetic in fill and check.
+// TestHWBeyond4GiB detects 32-bit arithmetic in fill and check.
 func TestHWBeyond4GiB(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 4<<30 + 3<<20 + 5

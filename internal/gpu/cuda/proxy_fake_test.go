@@ -14,7 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// many starts `count` copies of n bytes, each with a payload of its own, waits and checks them.
+// many starts `count` copies of n bytes with different payloads, waits for them and checks them.
 func many(t *testing.T, r *rig, g *abi.Engine, n uint64, count int) {
 	t.Helper()
 	dst, src := r.alloc(n*uint64(count)), r.alloc(n*uint64(count))
@@ -35,7 +35,7 @@ func many(t *testing.T, r *rig, g *abi.Engine, n uint64, count int) {
 	}
 }
 
-// A kernel that leaves in the middle of a window, or is slower than the host, loses nothing.
+// No copy is lost if the kernel exits in the middle of a window, or is slower than the host.
 func TestFakeProxyRing(t *testing.T) {
 	for _, c := range []struct {
 		env      string
@@ -46,7 +46,7 @@ func TestFakeProxyRing(t *testing.T) {
 		{"FAKE_PROXY_SERVES=64", 4},
 		{"FAKE_PROXY_SERVES=100", 3},
 		{"FAKE_PROXY_SLOW_US=100", 1},
-		{"FAKE_PROXY_SLOW_US=15000", 1}, // longer than the kernel would be idle
+		{"FAKE_PROXY_SLOW_US=15000", 1}, // longer than the kernel's idle limit
 	} {
 		t.Run(c.env, func(t *testing.T) {
 			fake{env: []string{c.env}}.on(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestFakeProxyRing(t *testing.T) {
 	}
 }
 
-// Opening tries the kernel and sends it away again.
+// Opening an engine tests the kernel and stops it again.
 func TestFakeProxyIsNotResidentAfterOpen(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -90,7 +90,8 @@ func TestFakeProxyIsNotResidentAfterOpen(t *testing.T) {
 	})
 }
 
-// A kernel that never answers is given up at the deadline, or when the parent asks, and told to go at the end.
+// The wait for a kernel that never completes a copy ends at the deadline, or when the parent sets the abort flag; close
+// stops the kernel.
 func TestFakeProxyHang(t *testing.T) {
 	fake{env: []string{"FAKE_HANG_BYTES=777"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -125,7 +126,7 @@ func TestFakeProxyHang(t *testing.T) {
 	})
 }
 
-// A kernel that dies is reported with the driver's error, again and again, and is no reason to hang.
+// Every wait for a kernel that has failed returns the driver's error instead of hanging.
 func TestFakeProxyDies(t *testing.T) {
 	for env, says := range map[string][]string{
 		"FAKE_FAIL_BYTES=777":       {"p2p_proxy died (cuStreamQuery)", "(700)"},
@@ -146,7 +147,7 @@ func TestFakeProxyDies(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				// The ring fills up: whoever waits for room is told as well.
+				// The ring fills up: a wait for a free slot fails as well.
 				err = enginetest.Window(g.Table(), r.ctx, b.Addr(), b.Addr()+1<<19, 8, 8, 100)
 				reports(t, err, says...)
 				if err := g.Close(); strings.Contains(env, "FAIL") {
@@ -171,7 +172,7 @@ func TestFakeProxySpoils(t *testing.T) {
 	})
 }
 
-// Host and kernel must mean the same by a message.
+// Host and kernel must have the same layout of a message.
 func TestProxyProtocol(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)

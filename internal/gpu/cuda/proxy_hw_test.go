@@ -12,10 +12,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// idle is long enough for the proxy's kernel to have left the GPU.
+// idle is long enough for the proxy's kernel to exit.
 const idle = 100 * time.Millisecond
 
-// proxy opens a proxy engine that the test may close itself.
+// proxy opens a proxy engine, which the test may close before it ends.
 func (r *rig) proxy(name string) *Engine {
 	r.t.Helper()
 	g, err := r.dev.Engine(name)
@@ -26,7 +26,7 @@ func (r *rig) proxy(name string) *Engine {
 	return g.(*Engine)
 }
 
-// sizes on both sides of where the kernel changes its way: a warp, a block, all blocks, a whole round of some.
+// sizes around the limits at which the kernel changes its method: one warp, one block, all blocks, a whole round.
 func proxySizes() []uint64 {
 	var sizes []uint64
 	for _, n := range []uint64{4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 2 << 20} {
@@ -53,10 +53,10 @@ func TestHWProxySizes(t *testing.T) {
 	}
 }
 
-// TestHWProxyWindows starts more copies than the ring has slots, of one size and of many, and looks at every byte.
+// TestHWProxyWindows starts more copies than the ring has slots, of one size and of many, and checks every byte.
 func TestHWProxyWindows(t *testing.T) {
 	r := newRig(t, New(), 0)
-	const slot, most = 256 << 10, 150 // the ring goes round twice
+	const slot, most = 256 << 10, 150 // the ring wraps around twice
 	dst, src := r.alloc(slot*most), r.alloc(slot*most)
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, name := range []string{"proxy", "proxy:1", "proxy:3"} {
@@ -82,7 +82,7 @@ func TestHWProxyWindows(t *testing.T) {
 					if err := enginetest.Wait(g, r.ctx); err != nil {
 						t.Fatal(err)
 					}
-					// All sources are one message, so what lies beyond a copy is the old payload of dst.
+					// All sources are one message, so the bytes behind a copy have the old payload of dst.
 					got, want, old := hostBytes(t, slot*most), hostBytes(t, slot*most), hostBytes(t, slot*most)
 					r.copy(r.ce, address(want), src.Addr(), slot*most)
 					r.copy(r.ce, address(got), dst.Addr(), slot*most)
@@ -101,10 +101,10 @@ func TestHWProxyWindows(t *testing.T) {
 	}
 }
 
-// TestHWProxyOrder starts copies that depend on each other: each must see what the one before it wrote.
+// TestHWProxyOrder starts copies that depend on each other: each must read what the previous one wrote.
 func TestHWProxyOrder(t *testing.T) {
 	r := newRig(t, New(), 0)
-	const steps = 100 // of two copies: the ring goes round three times
+	const steps = 100 // of two copies: the ring wraps around three times
 	for _, name := range []string{"proxy", "proxy:1"} {
 		for _, n := range []uint64{16, 1024, 40_000, 300_000} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
@@ -117,13 +117,13 @@ func TestHWProxyOrder(t *testing.T) {
 				var chain []enginetest.Copy
 				for i := range uintptr(steps) {
 					to, from := b.Addr()+(i+1)*stride, b.Addr()+i*stride
-					// Cut elsewhere each time, so that no thread finds just what it wrote itself.
+					// Divided differently each time, so that no thread reads only what it wrote itself.
 					cut := uintptr(n) / (2 + i%3) &^ 15
 					chain = append(chain,
 						enginetest.Copy{Dst: to, Src: from, N: uint64(cut)},
 						enginetest.Copy{Dst: to + cut, Src: from + cut, N: n - uint64(cut)})
 				}
-				// The last word about the first place comes after its bytes have gone.
+				// The first place is overwritten after its bytes were copied on.
 				chain = append(chain, enginetest.Copy{Dst: b.Addr(), Src: b.Addr() + steps*stride - stride/2&^15, N: 16})
 				if err := enginetest.Start(g, chain); err != nil {
 					t.Fatal(err)
@@ -137,7 +137,7 @@ func TestHWProxyOrder(t *testing.T) {
 	}
 }
 
-// The kernel leaves when it has nothing to do, and comes back.
+// The kernel exits when it is idle, and is launched again.
 func TestHWProxyIdle(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 100_000
@@ -159,7 +159,7 @@ func TestHWProxyIdle(t *testing.T) {
 	}
 }
 
-// While there is work the kernel stays: no copy pays for a launch.
+// While there is work the kernel stays resident, and copies need no launch.
 func TestHWProxyStays(t *testing.T) {
 	r := newRig(t, New(), 0)
 	dst, src := r.alloc(4096), r.alloc(4096)
@@ -172,13 +172,13 @@ func TestHWProxyStays(t *testing.T) {
 	}
 	took := time.Since(start)
 	t.Logf("5000 copies took %v and %d launches", took, g.Launches()-before)
-	// It leaves five times a second, and whenever this process was not running for 10 ms.
+	// It exits five times per second, and whenever this process was not running for 10 ms.
 	if got, most := g.Launches()-before, 2+uint64(took/(10*time.Millisecond)); got > most {
 		t.Errorf("%d launches, want at most %d", got, most)
 	}
 }
 
-// Closing must not wait for what will not come, in whatever state the engine is.
+// Close must not hang, in any state of the engine.
 func TestHWProxyClose(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, count = 1 << 20, 40
@@ -212,7 +212,7 @@ func TestHWProxyClose(t *testing.T) {
 	}
 }
 
-// others does what may need the GPU for itself: memory, handles, engines, another context's worth of them.
+// others performs operations that may wait for an idle GPU: memory, handles, engines.
 func others(r *rig, m *abi.Memory) error {
 	b, err := r.dev.Alloc(64 << 20)
 	if err != nil {
@@ -285,7 +285,7 @@ func TestHWProxyLetsOthersIn(t *testing.T) {
 			}
 		}
 	}()
-	// Both use r.ctx: its progress page is written by both, which only a watchdog would mind.
+	// Both use r.ctx, so both write its progress page, which matters only to a watchdog.
 	start, err := time.Now(), others(r, m)
 	close(quit)
 	t.Logf("beside a busy kernel: %v", time.Since(start))
@@ -293,7 +293,7 @@ func TestHWProxyLetsOthersIn(t *testing.T) {
 	check(t, <-failed)
 }
 
-// Two proxies on one GPU, and one on each of two, at once.
+// Two proxies on one GPU, and one on each of two GPUs, run concurrently.
 func TestHWProxyPairs(t *testing.T) {
 	drv := New()
 	r, peer := newRig(t, drv, 0), newRig(t, drv, 1)

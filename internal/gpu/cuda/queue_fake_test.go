@@ -56,7 +56,7 @@ func TestFakeQueueRefused(t *testing.T) {
 	}
 }
 
-// A driver without what came with CUDA 12 does the same by other calls.
+// A driver without the functions of CUDA 12 does the same by other calls.
 func TestFakeQueueOldDriver(t *testing.T) {
 	if os.Getenv("P2PBENCH_LIBCUDA") != "" {
 		t.Skip("already on another driver")
@@ -68,13 +68,13 @@ func TestFakeQueueOldDriver(t *testing.T) {
 	}
 }
 
-// start is a launch as the fake noted it.
+// start is a launch as the fake recorded it.
 type start struct {
 	shape string // name, blocks, threads, shared memory, overlap
 	args  []byte
 }
 
-// starts reads what was launched so far.
+// starts reads the launches so far.
 func starts(t *testing.T) []start {
 	t.Helper()
 	text, err := os.ReadFile(os.Getenv("FAKE_LAUNCHES"))
@@ -93,7 +93,7 @@ func starts(t *testing.T) []start {
 	return list
 }
 
-// pattern are bytes that no two launches have in common; more than any argument has.
+// pattern returns bytes that differ between launches, more than any argument has.
 func pattern(seed byte) []byte {
 	b := make([]byte, 1024)
 	for i := range b {
@@ -102,7 +102,7 @@ func pattern(seed byte) []byte {
 	return b
 }
 
-// TestFakeQueueStarts starts every kernel that sends and receives, behind a gate, recorded and not.
+// TestFakeQueueStarts starts every kernel that sends and receives, behind a stream wait, recorded and not.
 func TestFakeQueueStarts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -169,7 +169,7 @@ func TestFakeQueueStartFails(t *testing.T) {
 		reports(t, q.Start(l), "cuLaunchKernel of 4 x 2048 threads, 0 bytes of shared memory", "(701)")
 		l.Threads, l.CTAs = 64, uint32(5)
 		invalid(t, q.Start(l), "more thread blocks")
-		l.CTAs, l.Shared = 1, 100<<10 // of which find knew nothing
+		l.CTAs, l.Shared = 1, 100<<10 // more than find was told
 		reports(t, q.Start(l), "cuLaunchKernel of 1 x 64 threads, 102400 bytes", "(1)")
 		_, err = q.Find(kernel.SendrecvWS, 1<<20)
 		reports(t, err, "cuFuncSetAttribute p2p_sr_ws, 1048576 bytes of shared memory", "(1)")
@@ -178,8 +178,8 @@ func TestFakeQueueStartFails(t *testing.T) {
 	})
 }
 
-// Where streams cannot wait for words in a recording, it is told which call it was, at once and at the end, and the
-// queue is as good as before.
+// If a recording cannot contain waits for words, the error names the call, at once and at the end of the recording, and
+// the queue remains usable.
 func TestFakeQueueRecordingRefused(t *testing.T) {
 	fake{env: []string{"FAKE_NO_MEMOP_CAPTURE=1"}}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -209,8 +209,8 @@ func TestFakeQueueRecordingRefused(t *testing.T) {
 	})
 }
 
-// A queue that does not end is left at the deadline, or when the parent asks. The device closes what is open, and
-// waits for nothing where that fails.
+// A wait for a queue that does not complete ends at the deadline, or when the parent sets the abort flag. The device
+// closes what is open, without waiting if that fails.
 func TestFakeQueueWaits(t *testing.T) {
 	fake{leaves: true}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -249,7 +249,7 @@ func TestFakeQueueWaits(t *testing.T) {
 	})
 }
 
-// Opening finds out whether streams really go on when a word comes.
+// Opening a queue tests whether streams really continue when a word is written.
 func TestFakeQueueTriesItself(t *testing.T) {
 	fake{env: []string{"FAKE_MEMOPS_HANG=1"}, leaves: true}.on(t, func(t *testing.T) {
 		dev, _, err := openQueue(t)
@@ -261,7 +261,7 @@ func TestFakeQueueTriesItself(t *testing.T) {
 	})
 }
 
-// The driver counts in ms.
+// The driver returns times in ms.
 func TestFakeQueueElapsed(t *testing.T) {
 	for ms, want := range map[string]uint64{"0": 0, "0.0012346": 1235, "0.000512": 512, "1000": 1e9, "-0.001": 0} {
 		t.Run(ms, func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestFakeQueueElapsed(t *testing.T) {
 	}
 }
 
-// Whatever fails is named, and nothing stays behind: fake.on looks.
+// Every failure names its call, and everything is released, which fake.on checks.
 func TestFakeQueueFailures(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -352,7 +352,7 @@ func TestFakeQueueFailures(t *testing.T) {
 	})
 }
 
-// A spilled register is for the tests on hardware to find; here it is told as the driver does.
+// The fake driver reports spilled registers; tests on hardware find real ones.
 func TestFakeKernels(t *testing.T) {
 	fake{env: []string{"FAKE_LOCAL=16"}}.on(t, func(t *testing.T) {
 		dev, q, err := openQueue(t)

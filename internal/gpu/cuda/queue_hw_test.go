@@ -15,8 +15,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// queue opens a queue, and keeps the test on its thread: recordings belong to one. It comes after the memory that it
-// uses, which cannot be freed while the queue is held.
+// queue opens a queue, and locks the test to its thread, because recordings belong to one. It is called after the
+// memory that it uses is allocated, which cannot be freed while the queue waits.
 func (r *rig) queue() enginetest.Queue {
 	r.t.Helper()
 	q, err := r.dev.(gpu.Launcher).Queue()
@@ -29,7 +29,7 @@ func (r *rig) queue() enginetest.Queue {
 	return enginetest.NewQueue(q.Table())
 }
 
-// words are words of CPU memory that the GPU reaches.
+// words returns words of CPU memory that the GPU can access.
 func (r *rig) words() []atomic.Uint64 {
 	r.t.Helper()
 	page := hostBytes(r.t, 4096)
@@ -39,7 +39,7 @@ func (r *rig) words() []atomic.Uint64 {
 
 func addressOf(word *atomic.Uint64) uintptr { return uintptr(unsafe.Pointer(word)) }
 
-// set writes a word of the GPU's memory by another stream.
+// set writes a word of the GPU's memory on another stream.
 func (r *rig) set(word uintptr, value uint64) {
 	r.t.Helper()
 	host := hostBytes(r.t, 8)
@@ -47,7 +47,7 @@ func (r *rig) set(word uintptr, value uint64) {
 	r.copy(r.ce, word, address(host), 8)
 }
 
-// get reads one.
+// get reads a word of the GPU's memory.
 func (r *rig) get(word uintptr) uint64 {
 	r.t.Helper()
 	host := hostBytes(r.t, 8)
@@ -55,7 +55,7 @@ func (r *rig) get(word uintptr) uint64 {
 	return *(*uint64)(abi.Pointer(address(host)))
 }
 
-// within is a context with a short deadline.
+// within returns a context with a short deadline.
 func within(t testing.TB, d time.Duration) *abi.Ctx {
 	t.Helper()
 	page, err := abi.NewPage(1)
@@ -68,7 +68,7 @@ func within(t testing.TB, d time.Duration) *abi.Ctx {
 	return x
 }
 
-// holds fails the test unless the queue does not end for a while.
+// holds fails the test if the queue completes within a short time.
 func holds(t *testing.T, q enginetest.Queue, short *abi.Ctx) {
 	t.Helper()
 	if err := q.Wait(short); !errors.Is(err, abi.ErrTimeout) {
@@ -84,7 +84,7 @@ func done(t *testing.T, steps ...error) {
 	}
 }
 
-// TestHWQueueGate holds a copy behind a word of CPU memory, as timed loops do, and times it.
+// TestHWQueueGate holds a copy behind a stream wait for a word of CPU memory, as timed loops do, and times it.
 func TestHWQueueGate(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 16 << 20
@@ -120,7 +120,7 @@ func TestHWQueueGate(t *testing.T) {
 	}
 }
 
-// Equal is not "at least": the gate of an earlier iteration does not open a later one, nor the other way round.
+// A stream wait is for an equal value, not for a greater one: the value of one iteration does not release another.
 func TestHWQueueAwaitsEqual(t *testing.T) {
 	r := newRig(t, New(), 0)
 	words, short := r.words(), within(t, 50*time.Millisecond)
@@ -144,7 +144,7 @@ func TestHWQueueStamps(t *testing.T) {
 		invalid(t, err, "elapsed")
 	}
 	invalid(t, q.Stamp(enginetest.Stamps), "event: no such number")
-	for range 3 { // the later ones count
+	for range 3 { // the first one is warm-up
 		for i := range enginetest.Stamps {
 			done(t, q.Stamp(i), q.Copy(b.Addr(), b.Addr()+n, n))
 		}
@@ -169,8 +169,8 @@ func TestHWQueueStamps(t *testing.T) {
 	invalid(t, err, "before the first")
 }
 
-// TestHWQueueWords lets two queues of a GPU wait for each other by words in its memory: who sees a word sees what was
-// copied before it. The one that has to wait comes first, and must not hold up the other.
+// TestHWQueueWords lets two queues of a GPU wait for each other by words in its memory: a queue that sees a word sees
+// the copies before it. The waiting queue is enqueued first, and must not block the other.
 func TestHWQueueWords(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 3<<20 + 24
@@ -192,7 +192,7 @@ func TestHWQueueWords(t *testing.T) {
 	}
 }
 
-// TestHWQueuePeer does so between two GPUs of one process: each writes a word in the other's memory.
+// TestHWQueuePeer does the same between two GPUs of one process: each writes a word in the other's memory.
 func TestHWQueuePeer(t *testing.T) {
 	drv := New()
 	r, peer := newRig(t, drv, 0), newRig(t, drv, 1)
@@ -215,7 +215,7 @@ func TestHWQueuePeer(t *testing.T) {
 	}
 }
 
-// TestHWQueueRecord records copies, starts them often, and records others in their place.
+// TestHWQueueRecord records copies, replays them often, and replaces the recording.
 func TestHWQueueRecord(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, most = 100_000, 8
@@ -242,8 +242,8 @@ func TestHWQueueRecord(t *testing.T) {
 	}
 }
 
-// TestHWQueueRecordWords records a message with its flow control: credit and full are 1 or 0, so that the same
-// recording serves for every message. Many are started before any is waited for.
+// TestHWQueueRecordWords records a message with its flow control: credit and full are 1 or 0, so that one recording
+// serves for every message. It replays many before it waits.
 func TestHWQueueRecordWords(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, messages = 200_000, 50
@@ -272,7 +272,7 @@ func TestHWQueueRecordWords(t *testing.T) {
 	}
 }
 
-// What cannot be in a recording is refused, and spoils neither it nor the queue.
+// Operations that cannot be recorded are rejected, and recording and queue remain valid.
 func TestHWQueueMisuse(t *testing.T) {
 	r := newRig(t, New(), 0)
 	b := r.alloc(4096)
@@ -291,10 +291,10 @@ func TestHWQueueMisuse(t *testing.T) {
 	k, err := q.Find("p2p_copy", 0)
 	done(t, err)
 	invalid(t, q.Start(enginetest.KernelLaunch{Kernel: k, CTAs: 1 << 20, Threads: 32}), "more thread blocks than can run concurrently")
-	done(t, q.RecordBegin()) // which the queue is closed in
+	done(t, q.RecordBegin()) // the queue is closed within the recording
 }
 
-// TestHWHeldQueueCloses gives up a queue that waits for a word that nobody writes. Nothing is waited for after that.
+// TestHWHeldQueueCloses closes a queue that waits for a word that is never written. Nothing waits after that.
 func TestHWHeldQueueCloses(t *testing.T) {
 	r := newRig(t, New(), 0)
 	word, other := r.alloc(4096).Addr(), r.alloc(4096)
@@ -323,11 +323,11 @@ func TestHWHeldQueueCloses(t *testing.T) {
 	}
 	check(t, other.Close())
 	check(t, g.Close())
-	// As if somebody had written it after all: what was left ends, and no later test meets it.
+	// Write the word after all, so that the remaining work ends and does not disturb later tests.
 	r.set(word, 1)
 }
 
-// TestHWKernels lists the kernels. None may keep registers in memory: that would be traffic of its own.
+// TestHWKernels lists the kernels. None may spill registers, which would cause memory traffic.
 func TestHWKernels(t *testing.T) {
 	r := newRig(t, New(), 0)
 	list, err := r.dev.(gpu.Inspector).Kernels()

@@ -28,7 +28,7 @@ func failing(t *testing.T, name string, code int, f func() error) error {
 	return err
 }
 
-// releasing releases what could be allocated.
+// releasing releases an allocation, if there is one.
 func releasing(t *testing.T, m *abi.Memory, base uintptr, err error) error {
 	if err == nil {
 		check(t, m.Release(base))
@@ -36,7 +36,7 @@ func releasing(t *testing.T, m *abi.Memory, base uintptr, err error) error {
 	return err
 }
 
-// unmapping unmaps what could be opened.
+// unmapping unmaps a mapping, if there is one.
 func unmapping(t *testing.T, m *abi.Memory, base uintptr, err error) error {
 	if err == nil {
 		check(t, m.Unmap(base))
@@ -53,7 +53,7 @@ func closingFD(t *testing.T, m *abi.Memory, base uintptr) error {
 	return err
 }
 
-// Whatever fails is named, and nothing stays behind: fake.on looks.
+// Every failure names its call, and everything is released, which fake.on checks.
 func TestFakeFailures(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		r := newRig(t, New(), 0)
@@ -172,7 +172,7 @@ func TestFakeFailures(t *testing.T) {
 	})
 }
 
-// Close in any order, twice, and with things still open.
+// Close works in any order, twice, and with objects still open.
 func TestFakeClose(t *testing.T) {
 	fake{}.on(t, func(t *testing.T) {
 		drv := New()

@@ -14,10 +14,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// The TestHW tests and BenchmarkHW need a GPU. They are skipped where there is none, unless P2PBENCH_REQUIRE names
-// cuda. TestFakeRunsHardwareTests runs them on the fake driver.
+// The TestHW tests and BenchmarkHW need a GPU. Without one they are skipped, or fail if P2PBENCH_REQUIRE names cuda.
+// TestFakeRunsHardwareTests runs them on the fake driver.
 
-// rig is one opened GPU with what a test needs of it.
+// rig is an opened GPU with a context.
 type rig struct {
 	t   testing.TB
 	drv *Driver
@@ -81,7 +81,7 @@ func (r *rig) engine(name string) *abi.Engine {
 	return g.Table()
 }
 
-// engines names all engines, and the limited forms of those that have one.
+// engines names all engines, with and without limits.
 func (r *rig) engines() []string {
 	names := r.dev.Engines()
 	for _, n := range names {
@@ -90,7 +90,7 @@ func (r *rig) engines() []string {
 	return names
 }
 
-// handles names the kinds of handle that this GPU has.
+// handles names the kinds of handle that this GPU supports.
 func (r *rig) handles() []gpu.HandleKind { return r.dev.(*Device).handles() }
 
 func (r *rig) alloc(n uint64) gpu.Buffer {
@@ -156,7 +156,7 @@ func (r *rig) poke(p uintptr, b byte) {
 	r.copy(r.ce, p, address(host), 1)
 }
 
-// hostBytes is memory that Go's collector does not know.
+// hostBytes returns memory that Go's garbage collector does not manage.
 func hostBytes(t testing.TB, n int) []byte {
 	t.Helper()
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)

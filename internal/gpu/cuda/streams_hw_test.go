@@ -12,10 +12,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/cuda/enginetest"
 )
 
-// split are copy engines that cut large copies for several streams.
+// split are copy engines that divide large copies among several streams.
 var split = []string{"ce:2", "ce:3", "ce:4", "ce:8"}
 
-// sizes on both sides of where a copy gets one more piece, and with remainders that no piece is a multiple of.
+// sizes around the limits at which a copy gets one more part, also with remainders.
 func TestHWStreamsSizes(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const largest = 16<<20 + 5
@@ -34,8 +34,8 @@ func TestHWStreamsSizes(t *testing.T) {
 	}
 }
 
-// TestHWStreamsOrder mixes fills, copies and checks without a wait between them: a copy moves what the fill before it
-// wrote, a fill spares the copies before it, and a check sees all.
+// TestHWStreamsOrder mixes fills, copies and checks without a wait between them: a copy moves what the previous fill
+// wrote, a fill does not affect earlier copies, and a check sees all earlier work.
 func TestHWStreamsOrder(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, slots, rounds = 4<<20 + 48, 3, 6
@@ -50,7 +50,7 @@ func TestHWStreamsOrder(t *testing.T) {
 			for round := range uint64(rounds) {
 				key := func(slot int) uint64 { return abitest.PayloadKey(round, n, uint64(slot), 0) }
 				for i, p := range dst {
-					// A small copy in between: it is not cut.
+					// A small copy in between, which is not divided.
 					steps := []enginetest.Copy{{Dst: p, Src: src.Addr(), N: n}, {Dst: p, Src: src.Addr(), N: 100}}
 					if err := enginetest.Fill(g, r.ctx, src.Addr(), n, key(i)); err != nil {
 						t.Fatal(err)
@@ -62,7 +62,7 @@ func TestHWStreamsOrder(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for i, p := range slices.Backward(dst) { // the last is still under way
+				for i, p := range slices.Backward(dst) { // the last is still in flight
 					m, err := g.Check(r.ctx, p, n, key(i), 0)
 					if err != nil || m.Count != 0 {
 						t.Fatalf("round %d, copy %d: %+v, %v", round, i, m, err)
@@ -73,7 +73,7 @@ func TestHWStreamsOrder(t *testing.T) {
 	}
 }
 
-// TestHWStreamsRecord records windows of cut copies, and starts them between fills and checks without a wait.
+// TestHWStreamsRecord records windows of divided copies, and launches them between fills and checks without a wait.
 func TestHWStreamsRecord(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n, stride, most = 3<<20 + 5, 4 << 20, 4
@@ -82,7 +82,7 @@ func TestHWStreamsRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := r.engine(name)
 			for round, count := range []int{4, 1, 2} {
-				// Work on all streams that the recording must not take along.
+				// Work on all streams, which must not become part of the recording.
 				if err := enginetest.Start(g, []enginetest.Copy{{Dst: dst.Addr(), Src: src.Addr(), N: most * stride}}); err != nil {
 					t.Fatal(err)
 				}
@@ -99,7 +99,7 @@ func TestHWStreamsRecord(t *testing.T) {
 					if err := enginetest.Fire(g); err != nil {
 						t.Fatal(err)
 					}
-					// The next fill may not come before the recorded copies, nor this copy before the fill.
+					// The next fill must not run before the recorded copies, nor this copy before the fill.
 					if err := enginetest.Fill(g, r.ctx, src.Addr(), n, key+100); err != nil {
 						t.Fatal(err)
 					}
@@ -115,11 +115,12 @@ func TestHWStreamsRecord(t *testing.T) {
 	}
 }
 
-// TestHWStreamsLaunch puts a recorded window between cut copies, without a wait: each moves what the one before wrote.
+// TestHWStreamsLaunch launches a recorded window between divided copies, without a wait: each moves what the previous
+// one wrote.
 func TestHWStreamsLaunch(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 4<<20 + 33
-	var at []uintptr // the copies go from one to the next
+	var at []uintptr // addresses; each copy goes from one to the next
 	for range 4 {
 		at = append(at, r.alloc(n).Addr())
 	}
@@ -145,7 +146,7 @@ func TestHWStreamsLaunch(t *testing.T) {
 	}
 }
 
-// until asks for a mark until it is reached, and says how often it was not.
+// until polls a mark until it is reached, and returns how often it was not.
 func until(t *testing.T, g *abi.Engine, mark int) (looks int) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < time.Minute; looks++ {
@@ -161,8 +162,8 @@ func until(t *testing.T, g *abi.Engine, mark int) (looks int) {
 	return looks
 }
 
-// TestHWMarks starts a large copy and looks how far it is: once the mark behind it is reached, its bytes are there for
-// whoever looks, without a wait for the engine.
+// TestHWMarks starts a large copy and polls the mark behind it: once the mark is reached, the bytes are visible without
+// a wait for the engine.
 func TestHWMarks(t *testing.T) {
 	r := newRig(t, New(), 0)
 	free, err := r.dev.Free()
@@ -197,8 +198,8 @@ func TestHWMarks(t *testing.T) {
 	}
 }
 
-// TestHWMarksInOrder sets all marks, one behind each of many copies: as each is reached the bytes before it are there,
-// and those before it were reached earlier.
+// TestHWMarksInOrder sets all marks, one behind each of many copies: when a mark is reached, the bytes before it are
+// visible and all earlier marks are reached.
 func TestHWMarksInOrder(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 2<<20 + 16
@@ -214,7 +215,7 @@ func TestHWMarksInOrder(t *testing.T) {
 					check(t, enginetest.Start(g, []enginetest.Copy{{Dst: dst.Addr() + i*n, Src: src.Addr() + i*n, N: n}}))
 					check(t, enginetest.Mark(g, int(i)))
 				}
-				if round > 0 { // nobody asks for the first ones
+				if round > 0 { // the first marks are not polled
 					marksInOrder(t, g, func(i int) {
 						r.expect(dst.Addr()+uintptr(i)*n, n, round*100+uint64(i), "round %d, behind mark %d", round, i)
 					})
@@ -225,13 +226,13 @@ func TestHWMarksInOrder(t *testing.T) {
 	}
 }
 
-// marksInOrder looks at all marks until all are reached, and calls f for each when it is.
+// marksInOrder polls all marks until all are reached, and calls f for each when it is.
 func marksInOrder(t *testing.T, g *abi.Engine, f func(i int)) {
 	t.Helper()
 	reached := make([]bool, enginetest.Marks)
 	for start := time.Now(); slices.Contains(reached, false); {
 		before := slices.Clone(reached)
-		for i := range slices.Backward(reached) { // the last first: none is reached before those before it
+		for i := range slices.Backward(reached) { // the last first: no mark is reached before the earlier ones
 			yes, err := enginetest.Reached(g, i)
 			if err != nil {
 				t.Fatal(err)
@@ -253,7 +254,7 @@ func marksInOrder(t *testing.T, g *abi.Engine, f func(i int)) {
 	}
 }
 
-// A stream of its own is what libraries that take one need: an engine that has several gives none.
+// Libraries need an engine with a single stream: an engine with several offers none.
 func TestHWStreamsTable(t *testing.T) {
 	r := newRig(t, New(), 0)
 	for name, want := range map[string]string{"ce": "ce", "ce:1": "ce", "ce:2": "ce:2", "ce:8": "ce:8"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/dynlib"
 )
 
-// A library that cannot be used for now is tried again; one that never can be is not.
+// A library with a temporary failure is tried again, one with a conclusive failure is not.
 func TestOnce(t *testing.T) {
 	cause := errors.New("no such file")
 	for name, c := range map[string]struct {

@@ -76,7 +76,7 @@ func newCtx(t *testing.T) *abi.Ctx {
 
 func at(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// One byte of one copy is another, at its place; nothing else is.
+// Exactly one byte of one copy differs, at the requested offset.
 func TestFlip(t *testing.T) {
 	inner, x := newDevice(t), newCtx(t)
 	for _, f := range []fault.Fault{{Copy: 0, Offset: 0}, {Copy: 2, Offset: 999}, {Copy: 3, Offset: 500}, {Copy: 1, Offset: 1000}, {Copy: 9, Offset: 0}} {
@@ -113,11 +113,11 @@ func TestFlip(t *testing.T) {
 
 const (
 	killBytes = 10000
-	killInbox = "P2PBENCH_TEST_KILL_INBOX" // a file that a process which is to die copies into
+	killInbox = "P2PBENCH_TEST_KILL_INBOX" // the file into which the process that is killed copies
 	copies    = 3                          // before the last
 )
 
-// The process is gone after half of a message, and what it wrote before stays.
+// The process is killed after half of a message; earlier messages are complete.
 func TestKill(t *testing.T) {
 	if path := os.Getenv(killInbox); path != "" {
 		copyUntilKilled(t, path)
@@ -148,7 +148,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// copyUntilKilled runs in a process of its own.
+// copyUntilKilled runs in a separate process.
 func copyUntilKilled(t *testing.T, path string) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -175,7 +175,7 @@ func copyUntilKilled(t *testing.T, path string) {
 	}
 }
 
-// scripted is a device with one engine, whose copies complete when they are told to.
+// scripted is a device with one scripted engine.
 type scripted struct {
 	gpu.Device
 	engine *autotunetest.Engine
@@ -183,7 +183,7 @@ type scripted struct {
 
 func (s scripted) Engine(string) (gpu.Engine, error) { return s.engine, nil }
 
-// Marks are those of the engine within; an engine whose copies are complete when copy returns has none.
+// A wrapped engine has marks exactly if the engine within has them.
 func TestMarks(t *testing.T) {
 	m := autotunetest.NewMachine(autotunetest.Trouble{})
 	defer m.Close()
@@ -220,15 +220,15 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// plain is a device that can do nothing but what every device can.
+// plain is a device without optional interfaces.
 type plain struct{ gpu.Device }
 
-// inspected is one that tells of its kernels.
+// inspected is a device that is a gpu.Inspector.
 type inspected struct{ gpu.Device }
 
 func (inspected) Kernels() ([]gpu.Kernel, error) { return []gpu.Kernel{{Name: "p2p_sr_ws"}}, nil }
 
-// What the device within can do beyond the usual, the one around it can.
+// The wrapper supports the optional interfaces of the device within.
 func TestQueueAndKernels(t *testing.T) {
 	inner := newDevice(t)
 	queue := func(d gpu.Device) (gpu.Queue, error) { return fault.Wrap(d, fault.Fault{}).(gpu.Launcher).Queue() }

@@ -14,7 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
-// rig is an engine with what it needs to be called.
+// rig is an engine with a context.
 type rig struct {
 	*abi.Engine
 	x *abi.Ctx
@@ -61,7 +61,7 @@ func (r rig) check(tb testing.TB, b []byte, key, step uint64) abi.Mismatch {
 	return m
 }
 
-// payload is the definition: byte for byte.
+// payload returns the payload by its definition, byte by byte.
 func payload(key uint64, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -70,14 +70,14 @@ func payload(key uint64, n int) []byte {
 	return b
 }
 
-// Guards around a source and a destination differ: a byte copied too many shows.
+// Source and destination have different guard bytes, which reveal excess copies.
 const (
 	guard       = 0xa5
 	sourceGuard = 0x5a
 )
 
-// guarded gives n bytes that begin off bytes after a multiple of 64, with guards around them, and a look at the
-// guards.
+// guarded returns n bytes that begin off bytes after a multiple of 64, with guards around them, and a function that
+// checks the guards.
 func guarded(tb testing.TB, guard byte, n, off int) (b []byte, intact func(what string)) {
 	tb.Helper()
 	whole := bytes.Repeat([]byte{guard}, n+off+256)
@@ -114,7 +114,8 @@ func TestPayload(t *testing.T) {
 	}
 }
 
-// covered says which bytes a sampled fill or check of n bytes is about: 64 at every multiple of step, and the last 64.
+// covered returns the bytes that a sampled fill or check of n bytes covers: 64 at every multiple of step, and the last
+// 64.
 func covered(n int, step uint64) []bool {
 	c := make([]bool, n)
 	mark := func(from int) {
@@ -163,7 +164,7 @@ func TestSampledPayload(t *testing.T) {
 					wrong++
 				}
 			}
-			// Where the last sample overlaps the one before, a byte is one byte.
+			// A byte in two overlapping samples counts once.
 			if m := r.check(t, b, key, step); m.Count != wrong {
 				t.Fatalf("%d bytes, step %d: %d mismatches, want %d", n, step, m.Count, wrong)
 			}
@@ -171,7 +172,7 @@ func TestSampledPayload(t *testing.T) {
 	}
 }
 
-// One wrong byte is found wherever it is, and described.
+// A single wrong byte is found at any offset, and described.
 func TestMismatch(t *testing.T) {
 	r := newRig(t, engineCPU)
 	key := abitest.PayloadKey(1, 5003, 9, 1)
@@ -192,7 +193,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// Of several wrong bytes all are counted, and the first is described.
+// Several wrong bytes are all counted, and the first is described.
 func TestMismatches(t *testing.T) {
 	r := newRig(t, engineCPU)
 	key := abitest.PayloadKey(2, 40000, 0, 0)
@@ -206,7 +207,7 @@ func TestMismatches(t *testing.T) {
 	}
 }
 
-// No two messages of a run look alike, in whatever their keys differ.
+// Messages with different keys have different payloads.
 func TestOtherMessagesDiffer(t *testing.T) {
 	r := newRig(t, engineCPU)
 	b := payload(abitest.PayloadKey(1, 4096, 10, 0), 4096)
@@ -222,8 +223,8 @@ func TestOtherMessagesDiffer(t *testing.T) {
 	}
 }
 
-// The words' index passes 2^32, where the payload's other half begins, at 16 GiB; that much is not allocated here,
-// but the function is defined there and does not repeat itself.
+// The index of a word exceeds 2^32 at 16 GiB. The test does not allocate that much, but checks that the function does
+// not repeat there.
 func TestPayloadBeyond16GiB(t *testing.T) {
 	key := abitest.PayloadKey(1, 1<<40, 0, 0)
 	same := 0
@@ -237,7 +238,7 @@ func TestPayloadBeyond16GiB(t *testing.T) {
 	}
 }
 
-// Every engine copies what it is told and nothing else, however the two ends lie.
+// Every engine copies exactly the requested bytes, at any alignment.
 func TestCopy(t *testing.T) {
 	for _, name := range (&device{}).Engines() {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func TestAvailableUnknown(t *testing.T) {
 	}
 }
 
-// Non-temporal stores begin at a quarter of the last cache.
+// Non-temporal stores begin at a quarter of the last-level cache.
 func TestNTFrom(t *testing.T) {
 	for name, c := range map[string]struct {
 		levels, sizes []string
@@ -140,8 +140,8 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// A source that nobody has written yet is memory all the same: a page of zeroes for all of it would stay in the cache, and
-// copies from it would be too fast.
+// A source that was never written has its own pages: a shared page of zeroes would stay in the cache, and copies from
+// it would be too fast.
 func TestAllocIsMemoryWhenRead(t *testing.T) {
 	const n = 4 << 20
 	b := alloc(t, open(t), n)
@@ -155,7 +155,7 @@ func TestAllocIsMemoryWhenRead(t *testing.T) {
 	}
 }
 
-// resident is how many bytes of the mapping that begins at p are in memory of their own.
+// resident returns the resident bytes of the mapping that begins at p.
 func resident(t *testing.T, p uintptr) uint64 {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/smaps")
@@ -172,7 +172,7 @@ func resident(t *testing.T, p uintptr) uint64 {
 	return kib << 10
 }
 
-// More than there is is refused as such.
+// An allocation that exceeds the available memory is rejected.
 func TestAllocTooMuch(t *testing.T) {
 	d := open(t)
 	free, err := d.Free()

@@ -41,7 +41,7 @@ func openQueue(tb testing.TB, timeout time.Duration) (q *queuetest.Queue, closeQ
 	return queuetest.On(g.Table(), x), closeQueue
 }
 
-// words are memory that the collector leaves where it is.
+// words returns memory that is not managed by the garbage collector.
 func words(tb testing.TB, n int) []uintptr {
 	tb.Helper()
 	b := alloc(tb, &device{}, uint64(8*n))
@@ -59,7 +59,7 @@ func must(tb testing.TB, errs ...error) {
 	}
 }
 
-// threads counts the threads that queues of this process have.
+// threads counts the threads of this process's queues.
 func threads(tb testing.TB) int {
 	tb.Helper()
 	names, err := filepath.Glob("/proc/self/task/*/comm")
@@ -68,7 +68,7 @@ func threads(tb testing.TB) int {
 	}
 	n := 0
 	for _, name := range names {
-		text, err := os.ReadFile(name) // a thread of the runtime may have gone meanwhile
+		text, err := os.ReadFile(name) // a thread of the runtime may have ended since
 		if s := strings.TrimSpace(string(text)); err == nil && (s == "p2p-queue" || s == "p2p-warp") {
 			n++
 		}
@@ -76,7 +76,7 @@ func threads(tb testing.TB) int {
 	return n
 }
 
-// Commands are done one after the other while the caller goes on, and a word holds the rest back.
+// Commands run in order, asynchronously to the caller, and a wait for a word holds back later ones.
 func TestQueueOrder(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	w := words(t, 5)
@@ -89,7 +89,7 @@ func TestQueueOrder(t *testing.T) {
 			q.Write(source, 1000+round),
 			q.Copy(inbox, source, 8),
 			q.Write(second, round+1))
-		for queuetest.Load(first) != round+1 { // the caller went on
+		for queuetest.Load(first) != round+1 { // the caller is ahead of the queue
 			time.Sleep(10 * time.Microsecond)
 		}
 		if got := queuetest.Load(second); got != round {
@@ -136,11 +136,11 @@ func refused(tb testing.TB, what string, err, class error, text string) {
 	}
 }
 
-// A recording is done when it is replayed, as often as that, until the next one takes its place.
+// A recording runs once for each replay, until the next recording replaces it.
 func TestQueueRecording(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	w := words(t, 4)
-	turn := func(from, to uintptr) func() error { // hands a word on
+	turn := func(from, to uintptr) func() error { // passes a word on
 		return func() error { return errors.Join(q.Copy(w[3], from, 8), q.Copy(to, w[3], 8)) }
 	}
 	refused(t, "nothing yet", q.Replay(), abi.ErrInvalid, "nothing was recorded")
@@ -157,7 +157,8 @@ func TestQueueRecording(t *testing.T) {
 			t.Fatalf("replayed: %d, want %d", got, want)
 		}
 	}
-	// Other commands stand before, between and behind replays; the next recording waits until the last one is not needed.
+	// Other commands are before, between and after replays; the next recording waits until the previous one is no
+	// longer in use.
 	must(t, q.Write(w[0], 8), q.Replay(), q.Copy(w[2], w[1], 8), q.Write(w[0], 9), q.Replay(), q.Record(turn(w[2], w[0])), q.Replay(), q.Wait())
 	if a, b, c := queuetest.Load(w[0]), queuetest.Load(w[1]), queuetest.Load(w[2]); a != 8 || b != 9 || c != 8 {
 		t.Errorf("%d, %d, %d; want 8, 9, 8", a, b, c)
@@ -170,7 +171,7 @@ func TestQueueRecording(t *testing.T) {
 	must(t, q.RecordEnd(), q.Replay(), q.Wait())
 }
 
-// The queue holds what a window needs while it is held; when there is no more room, it says so, and nothing is lost.
+// A waiting queue has space for the commands of a window; when it is full, it returns an error, and no command is lost.
 func TestQueueFull(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	w := words(t, 2)
@@ -190,7 +191,7 @@ func TestQueueFull(t *testing.T) {
 	if got := queuetest.Load(w[1]); got != n-2 {
 		t.Errorf("the last that was taken is %d, want %d", got, n-2)
 	}
-	for i := range 3 * n { // who is not held makes room for others
+	for i := range 3 * n { // a queue that is not waiting frees its slots
 		must(t, q.Write(w[1], i))
 	}
 	must(t, q.Wait())
@@ -204,7 +205,7 @@ func TestQueueFull(t *testing.T) {
 	}), abi.ErrInvalid, "recording is full")
 }
 
-// A wait ends with its deadline, and when the parent says so.
+// A wait ends at its deadline, and when the parent sets the abort flag.
 func TestQueueWaitEnds(t *testing.T) {
 	q, _ := openQueue(t, 50*time.Millisecond)
 	w := words(t, 1)
@@ -221,7 +222,7 @@ func TestQueueWaitEnds(t *testing.T) {
 	must(t, q.WaitIn(patient))
 }
 
-// Whatever a queue waits for when it is closed, it ends, and its threads with it.
+// Close ends every wait of a queue, and all its threads.
 func TestQueueCloseAtWork(t *testing.T) {
 	before := threads(t)
 	for name, busy := range map[string]func(q *queuetest.Queue, w uintptr) error{
@@ -259,7 +260,7 @@ func TestQueueCloseAtWork(t *testing.T) {
 	}
 }
 
-// What would run over memory, or wait for nobody, is refused before it starts.
+// Launches that would exceed memory, or wait for a thread that does not exist, are rejected.
 func TestQueueRefuses(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	for _, name := range []string{queuetest.WSBulk, queuetest.PutBulk, "p2p_sr", ""} {
@@ -301,7 +302,7 @@ func TestQueueRefuses(t *testing.T) {
 	}
 }
 
-// ranks is the memory of a rank.
+// ranks allocates the memory of a rank.
 func ranks(tb testing.TB) []byte {
 	tb.Helper()
 	return content(alloc(tb, &device{}, queuetest.RankBytes))[:queuetest.RankBytes]

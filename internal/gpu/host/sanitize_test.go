@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSanitized lets two ranks exchange messages by every kernel, launched and resident, under ThreadSanitizer: no two
-// threads touch a byte or a counter without an order between them.
+// TestSanitized exchanges messages between two ranks with every kernel, one-shot and resident, under ThreadSanitizer,
+// which finds unordered accesses to a byte or a counter.
 func TestSanitized(t *testing.T) {
 	driver := filepath.Join(t.TempDir(), "exchange")
 	args := []string{
@@ -20,7 +20,7 @@ func TestSanitized(t *testing.T) {
 		t.Fatalf("gcc exchange.c (libtsan comes with it): %v\n%s", err, out)
 	}
 	out, err := sanitized(driver)
-	if bytes.Contains(out, []byte("unexpected memory mapping")) { // more random bits in addresses than libtsan knows
+	if bytes.Contains(out, []byte("unexpected memory mapping")) { // more address bits are randomised than libtsan supports
 		out, err = sanitized("setarch", "--addr-no-randomize", driver)
 	}
 	if err != nil {

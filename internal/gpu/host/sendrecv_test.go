@@ -18,11 +18,11 @@ import (
 
 const both = queuetest.Send | queuetest.Receive
 
-// pair is two ranks of this process, and what fills and checks their payloads.
+// pair is two ranks of this process, and the engine that fills and checks their payloads.
 type pair struct {
 	rig
 	rank [2]*queuetest.Rank
-	sent uint64 // messages so far, for payloads that never repeat
+	sent uint64 // messages so far; makes every payload different
 }
 
 func newPair(tb testing.TB) *pair {
@@ -38,7 +38,7 @@ func newPair(tb testing.TB) *pair {
 
 func (p *pair) key(rank int, message uint64) uint64 { return abitest.PayloadKey(1, 2, message, rank) }
 
-// start starts l on both ranks; where only one role is played, rank 0 sends to rank 1.
+// start starts l on both ranks; if the launch has only one role, rank 0 sends to rank 1.
 func (p *pair) start(tb testing.TB, l queuetest.Launch) {
 	tb.Helper()
 	for i, r := range p.rank {
@@ -71,7 +71,7 @@ func (p *pair) fill(tb testing.TB, l queuetest.Launch, n int) {
 	}
 }
 
-// edge is how far around an inbox nothing may be written.
+// edge is the number of bytes around an inbox that must not change.
 const edge = 300
 
 func (*pair) poison(r *queuetest.Rank, l queuetest.Launch, n int) {
@@ -79,7 +79,7 @@ func (*pair) poison(r *queuetest.Rank, l queuetest.Launch, n int) {
 	copy(inbox, bytes.Repeat([]byte{guard}, len(inbox)))
 }
 
-// check looks at what came, and that nothing was written around it.
+// check checks the payloads in the inboxes, and the bytes around them.
 func (p *pair) check(tb testing.TB, l queuetest.Launch, n int) {
 	tb.Helper()
 	for i, r := range p.rank {
@@ -98,7 +98,7 @@ func (p *pair) check(tb testing.TB, l queuetest.Launch, n int) {
 				}
 			}
 			if l.Spacing < l.Bytes+edge {
-				break // the first, and the last's end, are all there is to see
+				break // only the first message and the end of the last are distinct
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func shape(kernel string, ctas, senders, receivers int, stride uint64, stages in
 
 var shapes = []queuetest.Launch{
 	shape(queuetest.WS, 1, 1, 1, 4096, 2),
-	shape(queuetest.WS, 3, 2, 2, 1000, 3), // steps at odd addresses
+	shape(queuetest.WS, 3, 2, 2, 1000, 3), // steps at unaligned addresses
 	shape(queuetest.WS, 8, 4, 4, 64<<10, 2),
 	shape(queuetest.WS, 2, 3, 1, 256<<10, 1),
 	shape(queuetest.Stable, 2, 1, 1, 4096, 2),
@@ -139,7 +139,7 @@ func name(l queuetest.Launch) string {
 	return fmt.Sprintf("%s/%d×%d+%d,%d×%d", strings.TrimPrefix(l.Kernel, "p2p_sr_"), l.CTAs, l.Senders, l.Receivers, l.Stride, l.Stages)
 }
 
-// most is the largest message that a launch of that shape can carry.
+// most is the largest message that a launch of that shape can send.
 func most(l queuetest.Launch) uint64 {
 	if l.Kernel == queuetest.LL {
 		return uint64(l.CTAs) * queuetest.LLBytes
@@ -147,7 +147,7 @@ func most(l queuetest.Launch) uint64 {
 	return queuetest.BufferBytes / 2
 }
 
-// Messages of all sizes at any address, both ways and one way, in the same memory one after the other.
+// Messages of all sizes and alignments, in both directions and in one, reuse the same memory.
 func TestSendRecv(t *testing.T) {
 	for _, l := range shapes {
 		t.Run(name(l), func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestSendRecv(t *testing.T) {
 	}
 }
 
-// A window is on both queues before any of it runs; a receiver of put grants it whole with its first message.
+// A whole window is enqueued before it runs; a receiver of put gives the credit for all of it with its first message.
 func TestSendRecvWindow(t *testing.T) {
 	for _, l := range shapes {
 		t.Run(name(l), func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestSendRecvWindow(t *testing.T) {
 	}
 }
 
-// What was recorded sends what is there when it is replayed.
+// A recording sends the data that is present when it is replayed.
 func TestSendRecvReplay(t *testing.T) {
 	for _, l := range shapes {
 		t.Run(name(l), func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestSendRecvReplay(t *testing.T) {
 	}
 }
 
-// A resident kernel does iterations when it is told to, and tells when they are done.
+// A resident kernel runs the iterations that the doorbell permits, and reports their completion.
 func TestSendRecvResident(t *testing.T) {
 	for _, l := range shapes {
 		t.Run(name(l), func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestSendRecvResident(t *testing.T) {
 			p := newPair(t)
 			l.Bytes, l.Spacing, l.Grant = 12_345, 13_000, window
 			l.Iters, l.Window, l.Begins = iters, window, true
-			for launch := range uint64(2) { // one goes on where the one before ended
+			for launch := range uint64(2) { // each launch continues after the previous one
 				l.First = launch * iters
 				p.start(t, l)
 				for n := l.First + 1; n <= l.First+iters; n++ {
@@ -245,7 +245,7 @@ func TestSendRecvResident(t *testing.T) {
 					}
 				}
 			}
-			// Kernels of other kinds, and with another number of blocks, go on with the same words.
+			// Other kernels, and other numbers of blocks, continue with the same words.
 			l.Iters, l.Grant = 0, 1
 			p.exchange(t, l)
 			l.CTAs *= 2
@@ -267,7 +267,7 @@ func TestSendRecvResident(t *testing.T) {
 	}
 }
 
-// Iterations begin when both ranks may: neither runs alone.
+// Iterations begin with a barrier of both ranks.
 func TestSendRecvBeginTogether(t *testing.T) {
 	p := newPair(t)
 	l := shapes[9]
@@ -281,7 +281,7 @@ func TestSendRecvBeginTogether(t *testing.T) {
 				t.Fatalf("iteration %d: %+v does not come", n+1, first.State())
 			}
 		}
-		time.Sleep(time.Millisecond) // enough to begin alone, but for a slow machine, which sees nothing then
+		time.Sleep(time.Millisecond) // long enough for a faulty kernel to begin, except on a slow machine
 		if got := first.Begun(); got != n {
 			t.Fatalf("iteration %d has begun before the peer may", got)
 		}
@@ -291,7 +291,7 @@ func TestSendRecvBeginTogether(t *testing.T) {
 	p.wait(t)
 }
 
-// done waits until both ranks' kernels have done iteration n.
+// done waits until both ranks' kernels have finished iteration n.
 func (p *pair) done(tb testing.TB, n uint64) {
 	tb.Helper()
 	for i, r := range p.rank {
@@ -306,7 +306,7 @@ func (p *pair) done(tb testing.TB, n uint64) {
 	}
 }
 
-// Steps, stages and blocks change from launch to launch without a pause, in one staging area.
+// Steps, stages and blocks may change between consecutive launches that use one staging area.
 func TestSendRecvChangesShape(t *testing.T) {
 	p := newPair(t)
 	geometries := []queuetest.Launch{
@@ -328,7 +328,7 @@ func TestSendRecvChangesShape(t *testing.T) {
 	p.check(t, l, messages)
 }
 
-// Where a rank receives before it sends, what it received is what it sends.
+// A rank that receives before it sends can send the message that it has received.
 func TestSendRecvOrder(t *testing.T) {
 	for _, l := range shapes {
 		t.Run(name(l), func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestSendRecvOrder(t *testing.T) {
 	}
 }
 
-// A rank whose peer does not come says so when its patience ends, and what it waited for; it does nothing afterwards.
+// A rank whose peer does not start reports what it waited for at its deadline, and later launches do nothing.
 func TestSendRecvPeerNeverComes(t *testing.T) {
 	for _, c := range []struct {
 		launch queuetest.Launch
@@ -370,7 +370,7 @@ func TestSendRecvPeerNeverComes(t *testing.T) {
 		want   queuetest.State
 	}{
 		{shapes[0], queuetest.Receive, 10, queuetest.State{Role: queuetest.Receive, Want: 1}},
-		{shapes[0], queuetest.Send, 3*4096 + 1, queuetest.State{Role: queuetest.Send, Want: 1}}, // both stages are full
+		{shapes[0], queuetest.Send, 3*4096 + 1, queuetest.State{Role: queuetest.Send, Want: 1}}, // both slots are full
 		{shapes[4], both, 10, queuetest.State{Role: queuetest.Receive, Want: 1}},
 		{shapes[6], queuetest.Send, 10, queuetest.State{Role: queuetest.Send, Want: 1}},
 		{shapes[6], queuetest.Receive, 10, queuetest.State{Role: queuetest.Receive, Want: 1}},
@@ -401,8 +401,8 @@ func TestSendRecvPeerNeverComes(t *testing.T) {
 	}
 }
 
-// A resident kernel waits for its host as long as that takes, which may have gigabytes to write and to check, and ends
-// when the host gives up.
+// A resident kernel waits for its host without a deadline, since the host may have to write and check gigabytes, and
+// ends when the host sets the abort flag.
 func TestSendRecvSlowHost(t *testing.T) {
 	for _, l := range []queuetest.Launch{shapes[1], shapes[9]} {
 		t.Run(name(l), func(t *testing.T) {
@@ -414,7 +414,7 @@ func TestSendRecvSlowHost(t *testing.T) {
 			}
 			time.Sleep(10 * p.rank[0].Timeout)
 			for _, r := range p.rank {
-				r.Timeout = time.Minute // of what is started from now on
+				r.Timeout = time.Minute // for later launches
 				if s := r.State(); s.Failed {
 					t.Fatalf("not called off, and gave up: %+v", s)
 				}
@@ -428,13 +428,13 @@ func TestSendRecvSlowHost(t *testing.T) {
 	}
 }
 
-// stopped is how long TestSendRecvStopped stops its process, and patience the timeout of what waits there.
+// stopped is the time for which TestSendRecvStopped stops its process, patience the timeout of the waits there.
 const (
 	stopped  = 2500 * time.Millisecond
 	patience = 2 * time.Second
 )
 
-// A process that was stopped for longer than the timeout, as a machine may be paused, has not waited meanwhile.
+// The time for which a process is stopped does not count towards the timeout of its waits.
 func TestSendRecvStopped(t *testing.T) {
 	if os.Getenv(peerOf) != "" {
 		waitStopped(t)
@@ -464,7 +464,7 @@ func TestSendRecvStopped(t *testing.T) {
 	}
 }
 
-// waitStopped lets a kernel, and who waits for it, wait until there is a line to read.
+// waitStopped keeps a kernel, and the wait for its queue, waiting until there is a line to read.
 func waitStopped(t *testing.T) {
 	p := newPair(t)
 	l := shapes[0]
@@ -488,7 +488,7 @@ func waitStopped(t *testing.T) {
 	p.check(t, l, 1)
 }
 
-// Kernels stop when the host says so, long before their patience ends.
+// Kernels stop when the host sets the abort flag, long before their deadline.
 func TestSendRecvAbort(t *testing.T) {
 	for _, l := range shapes {
 		for _, resident := range []int{0, 3} {
@@ -496,11 +496,11 @@ func TestSendRecvAbort(t *testing.T) {
 				p := newPair(t)
 				l.Bytes, l.Iters, l.Window, l.Order = 7000, resident, 2, queuetest.ReceiveFirst
 				if l.Kernel == queuetest.LL {
-					l.Roles = queuetest.Receive // who gives up receiving lines sends its own all the same
+					l.Roles = queuetest.Receive // a kernel that fails to receive lines still sends its own
 				}
 				for _, r := range p.rank {
 					r.Timeout = time.Hour
-					must(t, r.Start(l)) // each waits for the other
+					must(t, r.Start(l)) // the ranks wait for each other
 					r.Ring(3)
 					r.CallOff()
 				}
@@ -515,7 +515,7 @@ func TestSendRecvAbort(t *testing.T) {
 	}
 }
 
-// Hundreds of threads on however few cores.
+// Hundreds of threads work on any number of cores.
 func TestSendRecvManyThreads(t *testing.T) {
 	p := newPair(t)
 	for _, l := range []queuetest.Launch{
@@ -531,11 +531,11 @@ func TestSendRecvManyThreads(t *testing.T) {
 }
 
 const (
-	peerOf   = "P2PBENCH_TEST_PEER" // the rank that a process plays
+	peerOf   = "P2PBENCH_TEST_PEER" // the rank of a process
 	messages = 200
 )
 
-// Two processes, as they always are but for tests.
+// Ranks in two processes, as outside of tests.
 func TestSendRecvTwoProcesses(t *testing.T) {
 	if os.Getenv(peerOf) != "" {
 		mem := [2][]byte{mapped(t, 3), mapped(t, 4)}
@@ -571,7 +571,7 @@ func mapped(t *testing.T, fd int) []byte {
 	return mem
 }
 
-// talk is one rank's side: messages of every kind, one after the other.
+// talk runs one rank, which exchanges messages of every kind.
 func talk(t *testing.T, rank int, mem [2][]byte) {
 	t.Helper()
 	g := newRig(t, engineCPU)

@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi/abitest"
 )
 
-// openMemory opens the memory that timed loops use; the test ends with what it left released.
+// openMemory opens a memory table, and closes it when the test ends.
 func openMemory(tb testing.TB) *abi.Memory {
 	tb.Helper()
 	m, err := (&device{}).Memory(gpu.HandleAuto)
@@ -107,7 +107,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// Whatever is asked for is there to the last byte, in whole pages.
+// Every allocation has at least the requested size, in whole pages.
 func TestMemoryAlloc(t *testing.T) {
 	m := openMemory(t)
 	page := abitest.Granule(m)
@@ -124,7 +124,7 @@ func TestMemoryAlloc(t *testing.T) {
 	}
 }
 
-// An address is kept where it is free; where it is not, the memory comes elsewhere and nothing that lives is touched.
+// An allocation is at the requested address if that is free, otherwise elsewhere; it never overwrites another mapping.
 func TestMemoryAllocAt(t *testing.T) {
 	m := openMemory(t)
 	const n = 1 << 20
@@ -159,7 +159,7 @@ func TestMemoryAllocAt(t *testing.T) {
 	}
 }
 
-// A mapping made from a handle is the same memory, and outlives the allocation that it came from.
+// A mapping of a handle is the same memory, and remains valid after the allocation is released.
 func TestMemoryExportAndOpen(t *testing.T) {
 	m := openMemory(t)
 	const n = 3 << 12
@@ -175,7 +175,7 @@ func TestMemoryExportAndOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Close(h.FD); err != nil { // it stayed this test's
+	if err := unix.Close(h.FD); err != nil { // the test still owns it
 		t.Fatal(err)
 	}
 	bytesAt(base, n)[n-1] = 42
@@ -196,7 +196,7 @@ func TestMemoryExportAndOpen(t *testing.T) {
 	}
 }
 
-// A peer that holds the memory cannot take it away from under this process.
+// A peer that has mapped the memory cannot shrink it.
 func TestMemorySealed(t *testing.T) {
 	m := openMemory(t)
 	h, err := m.Export(allocate(t, m, 1<<16, 0))
@@ -211,17 +211,18 @@ func TestMemorySealed(t *testing.T) {
 	}
 }
 
-// Every address of every allocation is found, also among many that come and go; the gaps belong to nobody.
+// Every address of every allocation is found, also among many that are allocated and released; addresses between them
+// are not.
 func TestMemoryRange(t *testing.T) {
 	m := openMemory(t)
 	page := uintptr(abitest.Granule(m))
 	type piece struct{ base, length uintptr }
 	var live []piece
-	for i := range uintptr(900) { // within the descriptors that any machine gives
+	for i := range uintptr(900) { // below every machine's limit of file descriptors
 		length := (1 + i%3) * page
 		live = append(live, piece{allocate(t, m, uint64(length), 0), length})
 	}
-	// Every third goes, from the middle outwards and in.
+	// Releases every third.
 	for i := len(live) - 1; i >= 0; i -= 3 {
 		if err := m.Release(live[i].base); err != nil {
 			t.Fatal(err)
@@ -253,7 +254,7 @@ func TestMemoryRange(t *testing.T) {
 	}
 }
 
-// Ids name allocations of the process, not of one table.
+// IDs identify allocations of the process, not of one table.
 func TestMemoryIDsAcrossTables(t *testing.T) {
 	a, b := openMemory(t), openMemory(t)
 	if x, y := rangeOf(t, a, allocate(t, a, 1, 0)), rangeOf(t, b, allocate(t, b, 1, 0)); x.ID == y.ID {
@@ -319,7 +320,7 @@ func TestMemoryRefuses(t *testing.T) {
 	}
 }
 
-// A loop that allocates, exports, maps and lets go as it runs leaves nothing behind.
+// A loop that allocates, exports, maps and releases leaves no mapping or descriptor open.
 func TestMemoryRoundsLeaveNothing(t *testing.T) {
 	m := openMemory(t)
 	fds, maps := descriptors(t), mappings(t)
@@ -342,7 +343,7 @@ func TestMemoryRoundsLeaveNothing(t *testing.T) {
 	}
 }
 
-// What a loop that failed half-way still holds goes with the table.
+// Closing the table releases what a failed loop has left open.
 func TestMemoryCloseReleasesTheRest(t *testing.T) {
 	fds, maps := descriptors(t), mappings(t)
 	m, err := (&device{}).Memory(gpu.HandleMemFD)
@@ -380,7 +381,7 @@ func TestMemoryPin(t *testing.T) {
 	}
 }
 
-// What the table says is what the kernel says. Both move, so they are asked until they agree.
+// Unused agrees with /proc/meminfo. Both change, so the test reads them until they agree.
 func TestMemoryUnused(t *testing.T) {
 	m := openMemory(t)
 	var got, want uint64
@@ -401,7 +402,7 @@ func TestMemoryUnused(t *testing.T) {
 
 const fewFiles = "P2PBENCH_TEST_FEW_FILES"
 
-// Out of descriptors, a user learns which limit it was, and the memory goes on as it was.
+// Without free descriptors, the error names the limit, and existing memory remains usable.
 func TestMemoryOutOfDescriptors(t *testing.T) {
 	if os.Getenv(fewFiles) != "" {
 		outOfDescriptors(t)
@@ -415,7 +416,7 @@ func TestMemoryOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// outOfDescriptors runs in a process of its own, whose limit it lowers.
+// outOfDescriptors runs in a separate process, whose limit it lowers.
 func outOfDescriptors(t *testing.T) {
 	limit := uint64(descriptors(t) + 20)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {

@@ -28,7 +28,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// An image is for drivers that know its format.
+// Pick returns only images in the driver's format.
 func TestPickByFormat(t *testing.T) {
 	if got, err := Pick("code object", "sm_90"); !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "code object") {
 		t.Errorf("%s, %v", got.Target, err)
@@ -41,7 +41,7 @@ func TestPickExplainsOldGPU(t *testing.T) {
 	}
 }
 
-// entries gives each kernel's text.
+// entries returns the text of each kernel.
 func entries(ptx string) map[string]string {
 	m := map[string]string{}
 	for _, part := range strings.Split(ptx, ".visible .entry ")[1:] {
@@ -52,7 +52,7 @@ func entries(ptx string) map[string]string {
 }
 
 func TestImages(t *testing.T) {
-	// PTX versions and the first CUDA release that takes them, from the release notes of the PTX ISA.
+	// PTX versions and the first CUDA release that supports them, from the release notes of the PTX ISA.
 	since := map[string]int{"7.4": 11040, "8.0": 12000}
 	for _, i := range Images() {
 		t.Run(i.Target, func(t *testing.T) {
@@ -83,14 +83,14 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// The vector kernels live by 16-byte accesses, several loads under way at once, and by staying in registers.
+// The vector kernels need 16-byte accesses, several loads in flight, and no spilled registers.
 func TestAccessWidth(t *testing.T) {
 	access := regexp.MustCompile(`\b(ld|st)(?:\.volatile)?\.global\S*\.(?:v4\.u32|v2\.u64)`)
 	for _, i := range Images() {
 		have := entries(i.Code)
 		round := strings.Repeat("ld", 8) + strings.Repeat("st", 8)
 		// The proxy copies by a warp and by blocks, a staged message is copied by its sender and by its receiver: each
-		// time in whole rounds, and what is left in pairs of rows and single ones.
+		// of them in whole rounds, pairs of rows and single rows.
 		rows := round + "ldldstst" + "ldst"
 		for k, want := range map[string]string{
 			Fill: "st", Check: "ld", Copy: round, Proxy: rows + rows,
@@ -110,7 +110,7 @@ func TestAccessWidth(t *testing.T) {
 	}
 }
 
-// What a resident kernel reads may have been written since it started, which the read-only path would not see.
+// A resident kernel must not use the read-only path, because its data may have been written since it started.
 func TestProxyReadsFresh(t *testing.T) {
 	for _, i := range Images() {
 		text := entries(i.Code)[Proxy]
@@ -139,7 +139,7 @@ func TestBulkOnlyWhereItRuns(t *testing.T) {
 	}
 }
 
-// A fresh build must give the committed bytes; another compiler's need not, which the script leaves at a warning.
+// A fresh build must be identical to the committed files. For another compiler version the script only warns.
 func TestCommittedPTXIsCurrent(t *testing.T) {
 	const script = "../../../scripts/build-kernels"
 	for _, need := range []string{script, "src/p2p.cu"} {

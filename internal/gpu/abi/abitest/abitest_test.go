@@ -2,7 +2,7 @@ package abitest
 
 import "testing"
 
-// The payload's definition, fixed: a result of today and one of next year mean the same check, and so do CPU and GPU.
+// The payload's definition is fixed, so that checks of different versions, and of CPU and GPU, are the same.
 func TestPayloadIsFixed(t *testing.T) {
 	key := PayloadKey(1, 4096, 2, 1)
 	var got [8]byte

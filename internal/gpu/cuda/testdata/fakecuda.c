@@ -5,20 +5,20 @@
  *
  * The environment makes it fail:
  *   FAKE_DEVICES=N      number of devices, 2 if unset
- *   FAKE_DRIVER=V       what cuDriverGetVersion says
+ *   FAKE_DRIVER=V       result of cuDriverGetVersion
  *   FAKE_ARCH=MAJOR     compute capability MAJOR.0
  *   FAKE_FAIL=NAME:CODE the function of that name fails, always
  *   FAKE_FAIL_BYTES=N   a copy of N bytes fails
  *   FAKE_HANG_BYTES=N   after a copy of N bytes the stream never ends
- *   FAKE_SPOIL_BYTES=N  a copy of N bytes gets its last byte wrong
- *   FAKE_NO_PEER=1      no device reaches another
+ *   FAKE_SPOIL_BYTES=N  a copy of N bytes writes a wrong last byte
+ *   FAKE_NO_PEER=1      devices cannot access each other
  *   FAKE_FABRIC=HOW     there are fabric handles: "yes", or "forbidden" to this process
  *   FAKE_NO_REGISTERED=1 pinned memory has another address on the device
- *   FAKE_NO_HINT=1      reserving an address of one's choice fails
+ *   FAKE_NO_HINT=1      reserving a requested address fails
  *   FAKE_IPC_OWN=1      a process may open the legacy handles that it made itself
  *   FAKE_IPC_COUNTS=1   a legacy handle may be opened again while it is mapped, and is then counted
- *   FAKE_SHUFFLE=SEED   streams get on when somebody asks, one operation of one of them at a time
- *   FAKE_LIVE=FILE      FILE holds how many things of each kind are not released, as an array of int
+ *   FAKE_SHUFFLE=SEED   streams progress only when polled, one operation of one stream at a time
+ *   FAKE_LIVE=FILE      FILE holds the number of unreleased objects of each kind, as an array of int
  * Built with -DOMIT_X the function X is missing: OMIT_cuMemAlloc_v2; or a group of functions: OMIT_VMM, OMIT_MEMOPS,
  * OMIT_RECENT.
  */
@@ -34,7 +34,7 @@
 
 enum { MAX_BLOCKS = 8192, MAX_PINS = 64, CTX_MAGIC = 0x1000, DEVICE_MEMORY = 1 << 30, FAKE_WARP = 32 };
 
-/* ---- what is alive -------------------------------------------------------------------------------------------- */
+/* ---- live objects --------------------------------------------------------------------------------------------- */
 
 struct block {
 	void *p;
@@ -98,14 +98,14 @@ static int number(const char *var, int otherwise) {
 
 static void held_gone(const char *who);
 
-/* These wait until no kernel is running, as a driver may. */
+/* These functions wait until no kernel is running, as a driver may. */
 #define NEED_IDLE_GPU                                                                                                  \
 	do {                                                                                                           \
 		NEED_CONTEXT;                                                                                          \
 		proxies_gone(__func__);                                                                                \
 	} while (0)
 
-/* The block around p. */
+/* The block that contains p. */
 static struct block *find_block(uint64_t p) {
 	for (int i = 0; i < used_blocks; i++)
 		if (blocks[i].p && p - (uintptr_t)blocks[i].p < blocks[i].n)
@@ -364,7 +364,7 @@ int cuPointerGetAttribute(uint64_t *value, int attr, uint64_t p) {
 	return 0;
 }
 
-/* What the 64 bytes of a handle hold, legacy or fabric. */
+/* The contents of a handle's 64 bytes, legacy or fabric. */
 struct ipc {
 	pid_t pid;
 	int fd;
@@ -432,13 +432,13 @@ int cuMemGetAllocationGranularity(size_t *n, const void *prop, int option) {
 	return 0;
 }
 
-/* A handle is a file descriptor and the type of what it can be exported as. */
+/* A handle is a file descriptor and the handle type that it can be exported as. */
 static uint64_t new_handle(int fd, int type) {
 	live[HANDLES] += fd >= 0;
 	return (uint64_t)type << 32 | (unsigned)fd;
 }
 
-/* As internal/gpu/cuda/libcuda.h has it: the fake looks at what the driver would. */
+/* As declared in internal/gpu/cuda/libcuda.h: the fields that the fake checks. */
 int cuMemCreate(uint64_t *h, size_t n, const int *prop, unsigned long long flags) {
 	NEED_CONTEXT;
 	const char *fabric = getenv("FAKE_FABRIC");

@@ -1,10 +1,10 @@
 /*
- * fakenvml.c: an NVML that knows the two devices of fakecuda.c, which are joined by four NVLinks through a switch.
+ * fakenvml.c: an NVML for the two devices of fakecuda.c, which four NVLinks connect through a switch.
  *
  *   FAKE_NVML_INIT=CODE  nvmlInit_v2 fails
- *   FAKE_NVLINK=none     no NVLink; "other": the links end at a GPU elsewhere
+ *   FAKE_NVLINK=none     no NVLink; "other": the links end at another GPU
  *   FAKE_COUNTERS=none   no NVLink byte counters; "links": those of single links only
- * Built with -DOLD it has the older name of the throttle function only; with -DBARE next to nothing.
+ * Built with -DOLD it has only the older name of the throttle function; with -DBARE only the required functions.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /*
- * fakeproxy.h: p2p_proxy for the fake driver, on a thread of its own: it serves the real page, so that the host's side
- * is driven for real. Like the kernel it reads messages in order, leaves when idle, and knows nothing but the page.
+ * fakeproxy.h: p2p_proxy for the fake driver, as a thread: it serves the real page, so that tests run the real host
+ * side. Like the kernel it reads messages in order, exits when idle, and uses nothing but the page.
  *
- *   FAKE_PROXY_SERVES=N     leaves after N messages, as the kernel does now and then
- *   FAKE_PROXY_SLOW_US=N    takes that long for each
- *   FAKE_PROXY_QUIT_BYTES=N ends without a word on a message of N bytes
- *   FAKE_FAIL_BYTES=N       dies on it
- *   FAKE_HANG_BYTES=N       answers neither it nor later ones, until it finds a stop
- *   FAKE_SPOIL_BYTES=N      gets the last byte wrong
+ *   FAKE_PROXY_SERVES=N     exits after N messages, as the kernel does at its time limit
+ *   FAKE_PROXY_SLOW_US=N    takes that long per message
+ *   FAKE_PROXY_QUIT_BYTES=N ends unexpectedly on a message of N bytes
+ *   FAKE_FAIL_BYTES=N       fails on a message of N bytes
+ *   FAKE_HANG_BYTES=N       completes neither a message of N bytes nor later ones, until it reads a stop
+ *   FAKE_SPOIL_BYTES=N      writes a wrong last byte
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct proxy_run {
 	uint64_t serves, slow_us, quit, fail, hang, spoil;
 };
 
-/* Kernels that are on a GPU, and calls that wait until there are none; launches wait for these in turn. */
+/* Running kernels, and calls that wait until there are none; launches wait for these calls. */
 static _Atomic int proxies, waiters;
 
 static uint64_t proxy_option(const char *name) {
@@ -34,7 +34,7 @@ static uint64_t proxy_option(const char *name) {
 	return v ? strtoull(v, NULL, 10) : 0;
 }
 
-/* Whether message seq has come, and its words. */
+/* Whether message seq has arrived, and its words. */
 static int proxy_read(struct proxy_page *p, uint64_t seq, uint64_t m[3]) {
 	struct proxy_slot *s = &p->ring[seq % PROXY_SLOTS];
 	uint64_t seal = atomic_load_explicit(&s->seal, memory_order_acquire);
@@ -44,7 +44,7 @@ static int proxy_read(struct proxy_page *p, uint64_t seq, uint64_t m[3]) {
 	return seal == proxy_seal(m[0], m[1], m[2], seq);
 }
 
-/* Serves one message. Returns 0 to go on, 1 to leave, 2 to end without a word. */
+/* Serves one message. Returns 0 to continue, 1 to exit, 2 to end unexpectedly. */
 static int proxy_serve(struct proxy_run *r, const uint64_t m[3]) {
 	uint64_t later[3], n = m[2];
 	if (n && n == r->quit)
@@ -93,13 +93,13 @@ static void *proxy_main(void *arg) {
 	}
 	if (end == 1)
 		atomic_store_explicit(&r->page->exited, r->launch, memory_order_release);
-	usleep(100); /* the page knows before the driver does */
+	usleep(100); /* the page shows the exit before the driver does */
 	atomic_fetch_sub(&proxies, 1);
 	atomic_store(&r->alive, 0);
 	return NULL;
 }
 
-/* Waits for the launch's end, as the next one on its stream does. Returns 1 if there was one. */
+/* Waits for the end of the launch, like the next launch on its stream. Returns 1 if there was one. */
 static int proxy_join(struct proxy_run *r) {
 	if (!r->started)
 		return 0;
@@ -133,7 +133,7 @@ static int proxy_launch(struct proxy_run *r, unsigned blocks, uint64_t **params)
 	return pthread_create(&r->thread, NULL, proxy_main, r) ? 2 : 0;
 }
 
-/* What a driver does that needs the GPU for itself: it waits for all kernels. One that never leaves would hang it. */
+/* A driver call that needs an idle GPU: it waits for all kernels. A kernel that never exits would hang it. */
 static void proxies_gone(const char *who) {
 	atomic_fetch_add(&waiters, 1);
 	for (int ms = 0; atomic_load(&proxies) > 0; ms++) {

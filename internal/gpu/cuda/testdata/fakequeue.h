@@ -1,11 +1,11 @@
 /*
- * fakequeue.h: what queues need of the fake driver beside streams: words that hold a stream, timing, and the kernels
- * that send and receive, which only note that they ran. Like the driver it loads kernels late; but a launch of one that
- * was not loaded fails, since on a GPU it might wait for a kernel that stays.
+ * fakequeue.h: the parts of the fake driver for queues: stream waits for words, timing, and the kernels that send and
+ * receive, which only record their launch. Like the driver it loads kernels lazily; but a launch of a kernel that was
+ * not loaded fails, since on a GPU it might wait for a resident kernel.
  *
  *   FAKE_NO_MEMOPS=1         the device says that its streams cannot wait for words
- *   FAKE_NO_MEMOP_CAPTURE=1  nor can recordings
- *   FAKE_MEMOPS_HANG=1       a stream that waits for a word never goes on
+ *   FAKE_NO_MEMOP_CAPTURE=1  recordings cannot contain waits for words
+ *   FAKE_MEMOPS_HANG=1       a stream that waits for a word never continues
  *   FAKE_ELAPSED_MS=X        the time between any two events
  *   FAKE_LOCAL=N             bytes of local memory of every kernel
  *   FAKE_LAUNCHES=FILE       each run adds a line: name, blocks, threads, dynamic shared memory, whether it may overlap
@@ -101,7 +101,7 @@ static int memop_met(const struct op *op) {
 	return !getenv("FAKE_MEMOPS_HANG") && atomic_load_explicit(word_of(op), memory_order_acquire) == op->args[1];
 }
 
-/* Nothing waits here: a stream that awaits a word does not come this far. */
+/* Does not wait: a stream reaches this operation only when the word has the value. */
 static int memop(const struct op *op) {
 	if (op->kind == WRITE)
 		atomic_store_explicit(word_of(op), op->args[1], memory_order_release);
@@ -141,7 +141,7 @@ static int held(void) {
 	return found;
 }
 
-/* What a driver does that waits for all streams. One that is held for ever would hang it. */
+/* A driver call that waits for all streams. A stream that waits for ever would hang it. */
 static void held_gone(const char *who) {
 	for (int ms = 0; held(); ms++) {
 		if (ms > 5000) {
@@ -172,7 +172,7 @@ int cuEventElapsedTime(float *ms, const struct event *a, const struct event *b) 
 /* ---- what drivers have had for a few years only ------------------------------------------------------------------ */
 
 #ifndef OMIT_RECENT
-/* As internal/gpu/cuda/libcuda.h has it. */
+/* As declared in internal/gpu/cuda/libcuda.h. */
 struct launch_config {
 	unsigned grid[3], block[3], shared;
 	struct stream *stream;
@@ -190,7 +190,7 @@ int cuLaunchKernelEx(const struct launch_config *c, uintptr_t f, uint64_t **para
 	return sendrecv_launch(c->stream, f, (unsigned[]){c->grid[0], c->block[0], c->shared, 1}, params[0]);
 }
 
-/* A file as long as the memory stands for it: whole pages of an allocation, as a dma-buf. */
+/* A dma-buf of whole pages of an allocation: a file of the same length. */
 int cuMemGetHandleForAddressRange(void *handle, uint64_t p, size_t n, int type, unsigned long long flags) {
 	NEED_CONTEXT;
 	if (type != 1 || flags || p % 4096 || n == 0 || n % 4096)

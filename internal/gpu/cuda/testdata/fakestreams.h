@@ -1,8 +1,8 @@
 /*
- * fakestreams.h: streams, events, graphs and kernels for the fake driver. Kernels are their C equivalents, found by
- * name. A stream does its work at once; with FAKE_SHUFFLE it does nothing until somebody asks how it is, and then one
- * operation of any stream is done that no event holds back: whoever forgot to wait for one finds out. A stream that
- * awaits a word goes on when somebody asks how one is.
+ * fakestreams.h: streams, events, graphs and kernels for the fake driver. Kernels are C functions, found by name. A
+ * stream executes its work at once. With FAKE_SHUFFLE it executes nothing until a stream is polled; then one operation
+ * of any stream runs whose events are complete, which reveals missing waits. A stream that waits for a word continues
+ * when a stream is polled.
  */
 
 enum { MAX_OPS = 512, MAX_LANES = 8 };
@@ -13,11 +13,11 @@ static const char *const kernels[] = {"p2p_fill", "p2p_check", "p2p_copy", "p2p_
 
 /*
  * RECORD and WAIT tie streams together, EDGE_OUT and EDGE_IN the lanes of a graph; GRAPH is a launch of one. AWAIT and
- * WRITE are of words in memory. SENDRECV is the first of several kernels.
+ * WRITE are of words in memory. SENDRECV is the first of several kernels that send and receive.
  */
 enum { FILL, CHECK, COPY, COPY_BULK, PROXY, MEMCPY, RECORD, WAIT, EDGE_OUT, EDGE_IN, GRAPH, AWAIT, WRITE, SENDRECV };
 
-/* One piece of work, with its arguments as the device gets them. */
+/* One operation, with its arguments as passed to the device. */
 struct op {
 	int kind, lane;
 	uint64_t args[5];
@@ -34,7 +34,7 @@ struct stream {
 	int hung, priority, lane, error;
 	struct proxy_run proxy;
 	struct graph *capture;
-	struct op *queue; /* what is to be done: FAKE_SHUFFLE, and behind a word that is awaited */
+	struct op *queue; /* pending operations: FAKE_SHUFFLE, or behind a wait for a word */
 	int first, last, room;
 	struct stream *next;
 };
@@ -132,11 +132,11 @@ static int run(struct stream *s, const struct op *op) {
 	return 0;
 }
 
-/* ---- the order of work ---------------------------------------------------------------------------------------- */
+/* ---- order of execution --------------------------------------------------------------------------------------- */
 
 static struct stream *streams; /* all of them */
 
-/* Work of any stream may be done by whoever asks how one of them is. */
+/* Polling any stream may execute work of all streams. */
 static pthread_mutex_t gpu = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static int shuffling(void) { return getenv("FAKE_SHUFFLE") != NULL; }
@@ -155,7 +155,7 @@ static int may_run(const struct stream *s) {
 	return op->kind != WAIT || ((struct event *)(uintptr_t)op->args[0])->done >= op->args[1];
 }
 
-/* The stream that gets on now: for a while the same, so that some run far ahead. NULL: none may. */
+/* The stream that executes next: the same for a while, so that some run far ahead. NULL: none may run. */
 static struct stream *pick(void) {
 	static struct stream *last;
 	static unsigned again;
@@ -178,7 +178,7 @@ static struct stream *pick(void) {
 	return s;
 }
 
-/* Does one operation of some stream. Returns 0 if there is none that may run. */
+/* Executes one operation of some stream. Returns 0 if none may run. */
 static int step(void) {
 	struct stream *s = pick();
 	if (!s)
@@ -188,7 +188,7 @@ static int step(void) {
 	return 1;
 }
 
-/* Does what may be done on a stream that was held. Returns 1 if there was something. */
+/* Executes the operations of a waiting stream that may run. Returns 1 if there were any. */
 static int advance(struct stream *s) {
 	int some = 0;
 	pthread_mutex_lock(&gpu);
@@ -200,7 +200,7 @@ static int advance(struct stream *s) {
 	return some;
 }
 
-/* The same on all: one may write what another one waits for. */
+/* The same for all streams: one may write a word that another one waits for. */
 static void advance_all(void) {
 	int more;
 	do {
@@ -234,7 +234,7 @@ static int note_op(struct stream *s, struct op op) {
 
 static int submit(struct stream *s, const struct op *op) {
 	if (atomic_load(&s->proxy.alive))
-		return 999; /* would wait behind a kernel that stays */
+		return 999; /* would wait for a resident kernel */
 	if (s->capture)
 		return note_op(s, *op);
 	pthread_mutex_lock(&gpu);
@@ -245,7 +245,7 @@ static int submit(struct stream *s, const struct op *op) {
 	return rc;
 }
 
-/* Whether operation i may run: it is the next of its lane, and what it waits for is done. */
+/* Whether operation i may run: it is the next of its lane, and the operations it waits for are complete. */
 static int node_ready(const struct graph *g, const char *done, int i) {
 	if (done[i] || (g->ops[i].kind == EDGE_IN && !done[g->ops[i].args[1]]))
 		return 0;
@@ -255,7 +255,7 @@ static int node_ready(const struct graph *g, const char *done, int i) {
 	return 1;
 }
 
-/* Runs a graph's operations in the order in which they were recorded, or in any that its edges allow. */
+/* Runs a graph's operations in the order in which they were recorded, or in any order that its edges permit. */
 static int run_graph(struct stream *s, const struct graph *g) {
 	char done[MAX_OPS] = {0};
 	for (int i = 0; i < g->n; i++) {

@@ -1,6 +1,6 @@
 /*
- * exchange.c: two ranks of one process exchange messages by the kernels of a host, so that ThreadSanitizer sees every
- * access of theirs. Says what went wrong and ends with 1.
+ * exchange.c: two ranks of one process exchange messages by the host's kernels, so that ThreadSanitizer observes all
+ * their accesses. On failure it prints the cause and exits with 1.
  */
 #define _GNU_SOURCE /* sched_yield, syscall */
 #include "gpu/abi/sendrecv.h"
@@ -21,7 +21,7 @@
 
 enum { BLOCKS = 4, WINDOW = 12, SPACING = 16 << 10, BOTH = SR_SEND | SR_RECEIVE };
 
-/* How messages go. Blocks are of the grid; stable has two of them for each that sends. */
+/* Launch configurations. Blocks are those of the grid; stable has two of them per sending block. */
 struct form {
 	const char *kernel;
 	sr_u32 blocks, senders, receivers, bytes, stride, stages, in_lines;
@@ -29,18 +29,18 @@ struct form {
 
 static const struct form forms[] = {
 	{SR_KERNEL_WS, 2, 1, 1, 5000, 512, 2, 0},
-	{SR_KERNEL_WS, 3, 2, 2, 9001, 1000, 3, 0}, /* other blocks and steps: the staging area is divided anew … */
+	{SR_KERNEL_WS, 3, 2, 2, 9001, 1000, 3, 0}, /* other blocks and steps: another layout of the staging area */
 	{SR_KERNEL_WS, 1, 2, 1, 3000, 2048, 1, 0},
 	{SR_KERNEL_WS, 2, 2, 2, 6000, 0, 0, 1},
-	{SR_KERNEL_STABLE, 4, 1, 1, 7777, 1024, 2, 0}, /* … and anew */
+	{SR_KERNEL_STABLE, 4, 1, 1, 7777, 1024, 2, 0}, /* and another layout */
 	{SR_KERNEL_PUT, 3, 2, 1, 12345, 0, 0, 0},
-	{SR_KERNEL_PUT, 2, 1, 1, 100, 0, 0, 0}, /* a block has no share */
+	{SR_KERNEL_PUT, 2, 1, 1, 100, 0, 0, 0}, /* one block has no share */
 	{SR_KERNEL_LL, 2, 2, 1, 4000, 0, 0, 0},
 	{SR_KERNEL_LL, 1, 1, 1, 8, 0, 0, 0},
 	{SR_KERNEL_LL128, 2, 1, 1, 4000, 0, 0, 0},
 };
 
-/* Who sends, and when. */
+/* Roles and their order. */
 struct way {
 	const char *name;
 	sr_u32 roles[2], order[2];
@@ -67,7 +67,7 @@ struct rank {
 };
 
 static struct rank ranks[2];
-static sr_u32 windows; /* so far, for payloads that differ */
+static sr_u32 windows; /* so far; makes payloads differ */
 
 static void *zeroed(size_t n) {
 	void *p = aligned_alloc(128, (n + 127) / 128 * 128);
@@ -195,7 +195,7 @@ static void await_iteration(struct rank *r, sr_u64 n) {
 	}
 }
 
-/* One kernel for all messages, and for the payloads that come into the same places later. */
+/* One kernel for all messages, and for later payloads in the same buffers. */
 static void resident(const struct form *f, const struct way *w) {
 	enum { ITERATIONS = 3 };
 	for (sr_u32 r = 0; r < 2; r++) {
