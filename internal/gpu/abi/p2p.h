@@ -523,10 +523,10 @@ struct p2p_queue {
 	int (*write)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
 	/* Stream wait: holds the queue until a word, of this device or of pinned CPU memory, equals value. */
 	int (*await)(void *self, uint64_t *word, uint64_t value, struct p2p_error *e);
-	/* Records event i, below P2P_STAMPS: the device's time when all work before it is complete. */
-	int (*stamp)(void *self, uint32_t i, struct p2p_error *e);
+	/* Records event i, below P2P_EVENTS: the device's time when all work before it is complete. */
+	int (*event)(void *self, uint32_t i, struct p2p_error *e);
 	/* ns from event i to event j. The caller must have waited for the queue. */
-	int (*between)(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e);
+	int (*elapsed)(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e);
 	/* Waits until all work is complete. Afterwards the host can read what kernels wrote to its memory. */
 	int (*wait)(void *self, const struct p2p_ctx *c, struct p2p_error *e);
 	/*
@@ -539,6 +539,6 @@ struct p2p_queue {
 	int (*replay)(void *self, struct p2p_error *e);
 };
 
-#define P2P_STAMPS 4
+#define P2P_EVENTS 4
 
 #endif

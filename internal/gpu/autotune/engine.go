@@ -5,7 +5,7 @@ package autotune
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x426a8fc1
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xde4381de
 #include "engine.h"
 */
 import "C"

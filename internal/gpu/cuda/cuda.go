@@ -19,7 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xaa8fab28
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x40b3c60d
 #include <stdlib.h>
 #include "libcuda.h"
 #include "libnvml.h"

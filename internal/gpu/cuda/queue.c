@@ -20,8 +20,8 @@ struct queue {
 	struct p2p_queue table; /* first: the table's address is the queue's */
 	struct cuda_device *device;
 	void *stream;
-	void *stamps[P2P_STAMPS]; /* events */
-	unsigned stamped;         /* bit i: event i was recorded */
+	void *events[P2P_EVENTS];
+	unsigned recorded_events; /* bit i: event i was recorded */
 	int recording;
 	struct p2p_error spoilt; /* the first failure within the current recording */
 	void *recorded;          /* the executable graph, NULL if nothing was recorded */
@@ -108,30 +108,30 @@ static int await(void *self, uint64_t *word, uint64_t value, struct p2p_error *e
 
 /* ---- time ----------------------------------------------------------------------------------------------------- */
 
-static int stamp(void *self, uint32_t i, struct p2p_error *e) {
+static int record_event(void *self, uint32_t i, struct p2p_error *e) {
 	struct queue *q = self;
-	if (i >= P2P_STAMPS)
+	if (i >= P2P_EVENTS)
 		return invalid(e, "event: no such number");
 	if (q->recording)
 		return invalid(e, "event: not within a recording");
-	q->stamped |= 1u << i;
-	return cuda_ok(e, "cuEventRecord", cuEventRecord(q->stamps[i], q->stream));
+	q->recorded_events |= 1u << i;
+	return cuda_ok(e, "cuEventRecord", cuEventRecord(q->events[i], q->stream));
 }
 
 /*
  * The driver returns ms as a float: exact to 1 ns up to 16 ms, to 60 ns at 1 s. Its documented resolution is about 0.5
  * us.
  */
-static int between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+static int elapsed(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
 	struct queue *q = self;
 	float ms = 0;
-	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
+	if (i >= P2P_EVENTS || j >= P2P_EVENTS)
 		return invalid(e, "elapsed: no such number");
-	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1))
+	if (!(q->recorded_events >> i & 1) || !(q->recorded_events >> j & 1))
 		return invalid(e, "elapsed: an event was not recorded");
 	/* The second version does not return errors of other work. */
-	int native = cuda_functions.cuEventElapsedTime_v2 ? cuEventElapsedTime_v2(&ms, q->stamps[i], q->stamps[j])
-							  : cuEventElapsedTime(&ms, q->stamps[i], q->stamps[j]);
+	int native = cuda_functions.cuEventElapsedTime_v2 ? cuEventElapsedTime_v2(&ms, q->events[i], q->events[j])
+							  : cuEventElapsedTime(&ms, q->events[i], q->events[j]);
 	if (native != CUDA_OK)
 		return cuda_fail(e, "cuEventElapsedTime", native);
 	if (ms < 0)
@@ -239,8 +239,8 @@ static void set_table(struct queue *q) {
 		.copy = copy,
 		.write = write_word,
 		.await = await,
-		.stamp = stamp,
-		.between = between,
+		.event = record_event,
+		.elapsed = elapsed,
 		.wait = queue_wait,
 		.record_begin = record_begin,
 		.record_end = record_end,
@@ -253,8 +253,8 @@ static int create(struct queue *q, struct p2p_error *e) {
 	if (rc || (rc = cuda_ok(e, "cuStreamCreateWithPriority",
 				cuStreamCreateWithPriority(&q->stream, CUDA_STREAM_NON_BLOCKING, PRIORITY))))
 		return rc;
-	for (unsigned i = 0; i < P2P_STAMPS && !rc; i++)
-		rc = cuda_ok(e, "cuEventCreate", cuEventCreate(&q->stamps[i], CUDA_EVENT_TIMING));
+	for (unsigned i = 0; i < P2P_EVENTS && !rc; i++)
+		rc = cuda_ok(e, "cuEventCreate", cuEventCreate(&q->events[i], CUDA_EVENT_TIMING));
 	return rc;
 }
 
@@ -264,12 +264,12 @@ static int go_through(struct queue *q, uint64_t *word, uint64_t *answer, struct 
 	struct p2p_progress progress = {0};
 	const struct p2p_ctx own = {.progress = &progress, .timeout_ns = TRIAL_TIMEOUT_NS};
 	uint64_t ns;
-	int rc = stamp(q, 0, e);
+	int rc = record_event(q, 0, e);
 	if (rc || (rc = write_word(q, word, value, e)) || (rc = await(q, word, value, e)) ||
-	    (rc = copy(q, answer, word, sizeof *word, e)) || (rc = stamp(q, 1, e)) || (rc = queue_wait(q, &own, e)) ||
-	    (rc = between(q, 0, 1, &ns, e)))
+	    (rc = copy(q, answer, word, sizeof *word, e)) || (rc = record_event(q, 1, e)) ||
+	    (rc = queue_wait(q, &own, e)) || (rc = elapsed(q, 0, 1, &ns, e)))
 		return rc;
-	q->stamped = 0;
+	q->recorded_events = 0;
 	return *answer == value ? P2P_OK
 				: p2p_fail(e, P2P_ERR_CORRUPT, 0, "a test word that was written to the GPU is wrong");
 }
@@ -362,9 +362,9 @@ int cuda_queue_close(struct p2p_queue *table, struct p2p_error *e) {
 	}
 	if (q->recorded)
 		closing(&rc, e, "cuGraphExecDestroy", cuGraphExecDestroy(q->recorded));
-	for (unsigned i = 0; i < P2P_STAMPS; i++)
-		if (q->stamps[i])
-			closing(&rc, e, "cuEventDestroy_v2", cuEventDestroy_v2(q->stamps[i]));
+	for (unsigned i = 0; i < P2P_EVENTS; i++)
+		if (q->events[i])
+			closing(&rc, e, "cuEventDestroy_v2", cuEventDestroy_v2(q->events[i]));
 	if (q->stream)
 		closing(&rc, e, "cuStreamDestroy_v2", cuStreamDestroy_v2(q->stream));
 	free(q);

@@ -274,8 +274,8 @@ func TestFakeQueueElapsed(t *testing.T) {
 				}
 				done(t, err)
 				x := enginetest.NewQueue(q.Table())
-				done(t, x.Stamp(1), x.Stamp(3), x.Wait(within(t, time.Minute)))
-				if ns, err := x.Between(1, 3); ns != want || err != nil {
+				done(t, x.Event(1), x.Event(3), x.Wait(within(t, time.Minute)))
+				if ns, err := x.Elapsed(1, 3); ns != want || err != nil {
 					t.Errorf("%d ns, %v; want %d", ns, err, want)
 				}
 				check(t, dev.Close())
@@ -293,7 +293,7 @@ func TestFakeQueueFailures(t *testing.T) {
 		word := b.Addr()
 		ctx := within(t, time.Minute)
 		k, err := q.Find(kernel.SendrecvPut, 0)
-		done(t, err, q.Stamp(0), q.Stamp(1), q.Wait(ctx))
+		done(t, err, q.Event(0), q.Event(1), q.Wait(ctx))
 		open := func() error {
 			q, err := r.dev.(gpu.Launcher).Queue()
 			if err == nil {
@@ -304,7 +304,7 @@ func TestFakeQueueFailures(t *testing.T) {
 		find := func() error { _, err := q.Find(kernel.SendrecvPut, 1000); return err }
 		kernels := func() error { _, err := r.dev.(gpu.Inspector).Kernels(); return err }
 		record := func() error { return errors.Join(q.RecordBegin(), q.Copy(b.Addr(), b.Addr()+1024, 100), q.RecordEnd()) }
-		between := func() error { _, err := q.Between(0, 1); return err }
+		elapsed := func() error { _, err := q.Elapsed(0, 1); return err }
 		done(t, record())
 		l := enginetest.KernelLaunch{Kernel: k, CTAs: 1, Threads: 32, Args: pattern(0)}
 		for _, c := range []struct {
@@ -336,8 +336,8 @@ func TestFakeQueueFailures(t *testing.T) {
 			{"cuLaunchKernel", func() error { return q.Start(l) }},
 			{"cuStreamWaitValue64_v2", func() error { return errors.Join(q.Write(word, 1), q.Await(word, 1)) }},
 			{"cuStreamWriteValue64_v2", func() error { return q.Write(word, 1) }},
-			{"cuEventRecord", func() error { return errors.Join(q.Stamp(0), q.Stamp(1)) }},
-			{"cuEventElapsedTime", between},
+			{"cuEventRecord", func() error { return errors.Join(q.Event(0), q.Event(1)) }},
+			{"cuEventElapsedTime", elapsed},
 			{"cuStreamQuery", func() error { return q.Wait(ctx) }},
 			{"cuCtxSetCurrent", func() error { return q.Wait(ctx) }},
 		} {

@@ -97,7 +97,7 @@ func TestHWQueueGate(t *testing.T) {
 		key := abitest.PayloadKey(round, n, 0, 0)
 		r.fill(src.Addr(), n, key, 0)
 		r.fill(dst.Addr(), n, key+1, 0)
-		done(t, q.Await(addressOf(&words[0]), round+1), q.Stamp(0), q.Copy(dst.Addr(), src.Addr(), n), q.Stamp(1),
+		done(t, q.Await(addressOf(&words[0]), round+1), q.Event(0), q.Copy(dst.Addr(), src.Addr(), n), q.Event(1),
 			q.Write(addressOf(&words[1]), round+100))
 		holds(t, q, short)
 		r.expect(dst.Addr(), n, key+1, "before the gate is open")
@@ -112,10 +112,10 @@ func TestHWQueueGate(t *testing.T) {
 		if got := words[1].Load(); got != round+100 {
 			t.Errorf("the word that the queue wrote is %d, want %d", got, round+100)
 		}
-		ns, err := q.Between(0, 1)
+		ns, err := q.Elapsed(0, 1)
 		t.Logf("%d MiB in %.1f us by the GPU, %.1f us by the host", n>>20, float64(ns)/1e3, float64(took.Nanoseconds())/1e3)
 		if err != nil || ns == 0 || time.Duration(ns) > took+took/10 {
-			t.Errorf("%d ns between the stamps, %v for the host: %v", ns, took, err)
+			t.Errorf("%d ns between the events, %v for the host: %v", ns, took, err)
 		}
 	}
 }
@@ -134,38 +134,38 @@ func TestHWQueueAwaitsEqual(t *testing.T) {
 	done(t, q.Wait(r.ctx))
 }
 
-func TestHWQueueStamps(t *testing.T) {
+func TestHWQueueEvents(t *testing.T) {
 	r := newRig(t, New(), 0)
 	const n = 1 << 20
 	b := r.alloc(2 * n)
 	q := r.queue()
-	for _, pair := range [][2]int{{0, 1}, {0, enginetest.Stamps}, {-1, 0}} {
-		_, err := q.Between(pair[0], pair[1])
+	for _, pair := range [][2]int{{0, 1}, {0, enginetest.Events}, {-1, 0}} {
+		_, err := q.Elapsed(pair[0], pair[1])
 		invalid(t, err, "elapsed")
 	}
-	invalid(t, q.Stamp(enginetest.Stamps), "event: no such number")
+	invalid(t, q.Event(enginetest.Events), "event: no such number")
 	for range 3 { // the first one is warm-up
-		for i := range enginetest.Stamps {
-			done(t, q.Stamp(i), q.Copy(b.Addr(), b.Addr()+n, n))
+		for i := range enginetest.Events {
+			done(t, q.Event(i), q.Copy(b.Addr(), b.Addr()+n, n))
 		}
 	}
 	done(t, q.Wait(r.ctx))
 	var sum uint64
-	for i := range enginetest.Stamps - 1 {
-		ns, err := q.Between(i, i+1)
+	for i := range enginetest.Events - 1 {
+		ns, err := q.Elapsed(i, i+1)
 		if err != nil || ns == 0 {
-			t.Errorf("%d ns from stamp %d to the next: %v", ns, i, err)
+			t.Errorf("%d ns from event %d to the next: %v", ns, i, err)
 		}
 		sum += ns
 	}
-	all, err := q.Between(0, enginetest.Stamps-1)
+	all, err := q.Elapsed(0, enginetest.Events-1)
 	if slack := all/10 + 3000; err != nil || sum > all+slack || all > sum+slack {
 		t.Errorf("%d ns in all, the parts are %d: %v", all, sum, err)
 	}
-	if ns, err := q.Between(2, 2); ns != 0 || err != nil {
-		t.Errorf("%d ns from a stamp to itself: %v", ns, err)
+	if ns, err := q.Elapsed(2, 2); ns != 0 || err != nil {
+		t.Errorf("%d ns from an event to itself: %v", ns, err)
 	}
-	_, err = q.Between(3, 0)
+	_, err = q.Elapsed(3, 0)
 	invalid(t, err, "before the first")
 }
 
@@ -280,7 +280,7 @@ func TestHWQueueMisuse(t *testing.T) {
 	invalid(t, q.RecordEnd(), "no recording")
 	done(t, q.RecordBegin())
 	invalid(t, q.RecordBegin(), "a recording is in progress")
-	invalid(t, q.Stamp(0), "event: not within a recording")
+	invalid(t, q.Event(0), "event: not within a recording")
 	invalid(t, q.Wait(r.ctx), "wait: not within a recording")
 	invalid(t, q.Replay(), "replay: not within a recording")
 	_, err := q.Find("p2p_copy", 0)

@@ -12,7 +12,7 @@
  */
 #define FULL_NS 1000000000u
 
-enum { DO_KERNEL, DO_COPY, DO_WRITE, DO_AWAIT, DO_STAMP, DO_REPLAY };
+enum { DO_KERNEL, DO_COPY, DO_WRITE, DO_AWAIT, DO_EVENT, DO_REPLAY };
 
 struct command {
 	uint32_t what; /* one of DO_* */
@@ -30,7 +30,7 @@ struct command {
 		struct {
 			uint64_t *at, value;
 		} word;
-		uint32_t stamp;
+		uint32_t event;
 	};
 };
 
@@ -53,8 +53,8 @@ struct queue {
 	_Atomic uint32_t stop;
 	/* Used by the thread. */
 	_Alignas(64) _Atomic uint64_t done;
-	uint64_t stamp[P2P_STAMPS];
-	uint32_t stamped; /* bit i: event i was recorded */
+	uint64_t event_ns[P2P_EVENTS];
+	uint32_t recorded_events; /* bit i: event i was recorded */
 	struct host_grid grid;
 	struct host_pool pool;
 	struct host_cpus cpus; /* of all its threads */
@@ -81,9 +81,9 @@ static void run_await(struct queue *q, const struct command *c) {
 	}
 }
 
-static void run_stamp(struct queue *q, uint32_t i) {
-	q->stamp[i] = p2p_raw_ns();
-	q->stamped |= 1u << i;
+static void run_event(struct queue *q, uint32_t i) {
+	q->event_ns[i] = p2p_raw_ns();
+	q->recorded_events |= 1u << i;
 }
 
 static void run(struct queue *q, const struct command *c) {
@@ -100,8 +100,8 @@ static void run(struct queue *q, const struct command *c) {
 	case DO_AWAIT:
 		run_await(q, c);
 		break;
-	case DO_STAMP:
-		run_stamp(q, c->stamp);
+	case DO_EVENT:
+		run_event(q, c->event);
 		break;
 	case DO_REPLAY:
 		for (uint32_t i = 0; i < q->recorded && !atomic_load(&q->stop); i++)
@@ -246,30 +246,30 @@ static int queue_await(void *self, uint64_t *word, uint64_t value, struct p2p_er
 
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
-static int queue_stamp(void *self, uint32_t i, struct p2p_error *e) {
+static int queue_event(void *self, uint32_t i, struct p2p_error *e) {
 	struct queue *q = self;
-	if (i >= P2P_STAMPS || q->recording)
+	if (i >= P2P_EVENTS || q->recording)
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such event, or a recording is in progress");
-	struct command *c = room(q, DO_STAMP, e);
+	struct command *c = room(q, DO_EVENT, e);
 	if (!c)
 		return e->code;
-	c->stamp = i;
+	c->event = i;
 	return put(q);
 }
 
 static int idle(const struct queue *q) { return atomic_load_explicit(&q->done, memory_order_acquire) == posted(q); }
 
-static int queue_between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+static int queue_elapsed(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
 	const struct queue *q = self;
-	if (i >= P2P_STAMPS || j >= P2P_STAMPS)
+	if (i >= P2P_EVENTS || j >= P2P_EVENTS)
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: no such event");
 	if (!idle(q))
 		return p2p_fail(e, P2P_ERR_INVALID, 0,
 				"host: queue: events can only be read after a wait for the queue");
-	if (!(q->stamped >> i & 1) || !(q->stamped >> j & 1) || q->stamp[j] < q->stamp[i])
+	if (!(q->recorded_events >> i & 1) || !(q->recorded_events >> j & 1) || q->event_ns[j] < q->event_ns[i])
 		return p2p_fail(e, P2P_ERR_INVALID, 0,
 				"host: queue: an event was not recorded, or the second is before the first");
-	*ns = q->stamp[j] - q->stamp[i];
+	*ns = q->event_ns[j] - q->event_ns[i];
 	return P2P_OK;
 }
 
@@ -340,8 +340,8 @@ static struct p2p_queue table(struct queue *q) {
 		.copy = queue_copy,
 		.write = queue_write,
 		.await = queue_await,
-		.stamp = queue_stamp,
-		.between = queue_between,
+		.event = queue_event,
+		.elapsed = queue_elapsed,
 		.wait = queue_wait,
 		.record_begin = queue_record_begin,
 		.record_end = queue_record_end,

@@ -104,28 +104,28 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
-func TestQueueStamps(t *testing.T) {
+func TestQueueEvents(t *testing.T) {
 	q, _ := openQueue(t, time.Minute)
 	w := words(t, 1)
-	_, err := q.Between(0, 1)
-	refused(t, "stamps that were never set", err, abi.ErrInvalid, "was not recorded")
+	_, err := q.Elapsed(0, 1)
+	refused(t, "events that were never recorded", err, abi.ErrInvalid, "was not recorded")
 	queuetest.Store(w[0], 1)
 	before := time.Now()
-	must(t, q.Stamp(0), q.Await(w[0], 2), q.Stamp(3))
-	_, err = q.Between(0, 3)
-	refused(t, "stamps of a queue at work", err, abi.ErrInvalid, "after a wait for the queue")
+	must(t, q.Event(0), q.Await(w[0], 2), q.Event(3))
+	_, err = q.Elapsed(0, 3)
+	refused(t, "events of a running queue", err, abi.ErrInvalid, "after a wait for the queue")
 	time.Sleep(3 * time.Millisecond)
 	queuetest.Store(w[0], 2)
 	must(t, q.Wait())
 	all := time.Since(before)
-	d, err := q.Between(0, 3)
+	d, err := q.Elapsed(0, 3)
 	if err != nil || d <= 0 || d > all {
 		t.Errorf("%v, %v; want what passed at the word, within %v", d, err, all)
 	}
-	_, err = q.Between(3, 0)
+	_, err = q.Elapsed(3, 0)
 	refused(t, "backwards", err, abi.ErrInvalid, "the second is before the first")
-	refused(t, "one too many", q.Stamp(queuetest.Stamps), abi.ErrInvalid, "no such event")
-	_, err = q.Between(0, queuetest.Stamps)
+	refused(t, "one too many", q.Event(queuetest.Events), abi.ErrInvalid, "no such event")
+	_, err = q.Elapsed(0, queuetest.Events)
 	refused(t, "one too many", err, abi.ErrInvalid, "no such event")
 }
 
@@ -166,7 +166,7 @@ func TestQueueRecording(t *testing.T) {
 	must(t, q.RecordBegin())
 	refused(t, "twice", q.RecordBegin(), abi.ErrInvalid, "in progress")
 	refused(t, "wait", q.Wait(), abi.ErrInvalid, "in progress")
-	refused(t, "stamp", q.Stamp(0), abi.ErrInvalid, "in progress")
+	refused(t, "event", q.Event(0), abi.ErrInvalid, "in progress")
 	refused(t, "replay", q.Replay(), abi.ErrInvalid, "nothing was recorded")
 	must(t, q.RecordEnd(), q.Replay(), q.Wait())
 }

@@ -351,9 +351,9 @@ static P2P_ALWAYS_INLINE int p2p_loop_enqueue(const struct p2p_loop *l, const st
 	struct p2p_queue *t = w->queue[q];
 	int rc;
 	if ((rc = t->bind(t->self, l->e)) || (rc = t->await(t->self, (uint64_t *)w->word, w->value, l->e)) ||
-	    (rc = t->stamp(t->self, 0, l->e)) || (rc = s->enqueue(x, role, q)))
+	    (rc = t->event(t->self, 0, l->e)) || (rc = s->enqueue(x, role, q)))
 		return rc;
-	return t->stamp(t->self, 1, l->e);
+	return t->event(t->self, 1, l->e);
 }
 
 /* Waits for queue q. *longest becomes the time between its events, in ns, if that is more. */
@@ -362,7 +362,7 @@ static inline int p2p_loop_wait_queue(const struct p2p_loop *l, uint32_t q, uint
 	uint64_t ns;
 	int rc;
 	if ((rc = t->bind(t->self, l->e)) || (rc = t->wait(t->self, l->device ? l->device : l->ctx, l->e)) ||
-	    (rc = t->between(t->self, 0, 1, &ns, l->e)))
+	    (rc = t->elapsed(t->self, 0, 1, &ns, l->e)))
 		return rc;
 	*longest = ns > *longest ? ns : *longest;
 	return P2P_OK;

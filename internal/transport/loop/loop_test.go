@@ -130,12 +130,12 @@ func TestSample(t *testing.T) {
 		"device, receiver": {
 			transport.OpStream, looptest.Device, looptest.Receive,
 			[]int64{70},
-			"bind poison record await stamp0 enqueue0 stamp1 await stamp0 enqueue1 stamp1 wait wait cleanup verify",
+			"bind poison record await event0 enqueue0 event1 await event0 enqueue1 event1 wait wait cleanup verify",
 		},
 		"device, pingpong": {
 			transport.OpPingPong, looptest.Device, looptest.Ping,
 			[]int64{35},
-			set + payload + "await stamp0 enqueue0 stamp1 await stamp0 enqueue1 stamp1 wait wait cleanup verify",
+			set + payload + "await event0 enqueue0 event1 await event0 enqueue1 event1 wait wait cleanup verify",
 		},
 		"burst of three": {
 			transport.OpBidir, looptest.Bursts, looptest.Exchange,
@@ -176,7 +176,7 @@ func TestStepThatFails(t *testing.T) {
 		{looptest.Acknowledged, "cleanup", "cleanup"},
 		{looptest.Acknowledged, "verify", "verify"},
 		{looptest.Device, "enqueue1", "enqueue1"},
-		{looptest.Device, "stamp1", "stamp1"},
+		{looptest.Device, "event1", "event1"},
 		{looptest.Device, "wait", "wait"},
 	} {
 		b := transport.Batch{Op: transport.OpBidir, Size: 8, Window: 1, Iters: 2, Check: transport.CheckFull}

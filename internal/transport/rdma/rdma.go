@@ -16,7 +16,7 @@ package rdma
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x6e5658b0
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x9a57ae70
 #include "rdma.h"
 */
 import "C"

@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xab95608f
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xd3d320fd
 #include "sendrecv.h"
 */
 import "C"

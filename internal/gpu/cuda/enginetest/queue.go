@@ -27,9 +27,9 @@ static int queue_write(struct p2p_queue *q, uintptr_t word, uint64_t value, stru
 static int queue_await(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p_error *e) {
 	return q->await(q->self, (uint64_t *)word, value, e);
 }
-static int queue_stamp(struct p2p_queue *q, uint32_t i, struct p2p_error *e) { return q->stamp(q->self, i, e); }
-static int queue_between(struct p2p_queue *q, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
-	return q->between(q->self, i, j, ns, e);
+static int queue_event(struct p2p_queue *q, uint32_t i, struct p2p_error *e) { return q->event(q->self, i, e); }
+static int queue_elapsed(struct p2p_queue *q, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+	return q->elapsed(q->self, i, j, ns, e);
 }
 static int queue_wait(struct p2p_queue *q, const struct p2p_ctx *c, struct p2p_error *e) {
 	return q->wait(q->self, c, e);
@@ -46,8 +46,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Stamps is the number of events of a queue.
-const Stamps = C.P2P_STAMPS
+// Events is the number of events of a queue.
+const Events = C.P2P_EVENTS
 
 // Queue calls the functions of a queue table. A recording must begin and end on one thread.
 type Queue struct{ c *C.struct_p2p_queue }
@@ -119,16 +119,16 @@ func (q Queue) Await(word uintptr, value uint64) error {
 	})
 }
 
-// Stamp enqueues event i.
-func (q Queue) Stamp(i int) error {
-	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_stamp(q.c, C.uint32_t(i), e) })
+// Event enqueues event i.
+func (q Queue) Event(i int) error {
+	return q.call(func(e *C.struct_p2p_error) C.int { return C.queue_event(q.c, C.uint32_t(i), e) })
 }
 
-// Between is the time from event i to event j in ns.
-func (q Queue) Between(i, j int) (uint64, error) {
+// Elapsed is the time from event i to event j in ns.
+func (q Queue) Elapsed(i, j int) (uint64, error) {
 	var ns C.uint64_t
 	err := q.call(func(e *C.struct_p2p_error) C.int {
-		return C.queue_between(q.c, C.uint32_t(i), C.uint32_t(j), &ns, e)
+		return C.queue_elapsed(q.c, C.uint32_t(i), C.uint32_t(j), &ns, e)
 	})
 	return uint64(ns), err
 }

@@ -4,7 +4,7 @@ package queuetest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x4db3580a
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xd179d7fe
 #include "gpu/abi/p2p.h"
 
 static void *find(struct p2p_queue *q, const char *name, struct p2p_error *e) {
@@ -25,14 +25,14 @@ static void hold(struct p2p_queue *q, uintptr_t word, uint64_t value, struct p2p
 	if (q->bind(q->self, e) == P2P_OK)
 		q->await(q->self, (uint64_t *)word, value, e);
 }
-static void stamp(struct p2p_queue *q, uint32_t i, struct p2p_error *e) {
+static void event(struct p2p_queue *q, uint32_t i, struct p2p_error *e) {
 	if (q->bind(q->self, e) == P2P_OK)
-		q->stamp(q->self, i, e);
+		q->event(q->self, i, e);
 }
-static uint64_t between(struct p2p_queue *q, uint32_t i, uint32_t j, struct p2p_error *e) {
+static uint64_t elapsed(struct p2p_queue *q, uint32_t i, uint32_t j, struct p2p_error *e) {
 	uint64_t ns = 0;
 	if (q->bind(q->self, e) == P2P_OK)
-		q->between(q->self, i, j, &ns, e);
+		q->elapsed(q->self, i, j, &ns, e);
 	return ns;
 }
 static void finish(struct p2p_queue *q, const struct p2p_ctx *c, struct p2p_error *e) {
@@ -65,8 +65,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Stamps is the number of events of a queue.
-const Stamps = C.P2P_STAMPS
+// Events is the number of events of a queue.
+const Events = C.P2P_EVENTS
 
 // Queue is a queue with the context of its waits.
 type Queue struct {
@@ -113,14 +113,14 @@ func (q *Queue) Await(word uintptr, value uint64) error {
 	return q.call(func(e *C.struct_p2p_error) { C.hold(q.c, C.uintptr_t(word), C.uint64_t(value), e) })
 }
 
-// Stamp enqueues event i.
-func (q *Queue) Stamp(i int) error {
-	return q.call(func(e *C.struct_p2p_error) { C.stamp(q.c, C.uint32_t(i), e) })
+// Event enqueues event i.
+func (q *Queue) Event(i int) error {
+	return q.call(func(e *C.struct_p2p_error) { C.event(q.c, C.uint32_t(i), e) })
 }
 
-// Between is the time from event i to event j.
-func (q *Queue) Between(i, j int) (d time.Duration, err error) {
-	err = q.call(func(e *C.struct_p2p_error) { d = time.Duration(C.between(q.c, C.uint32_t(i), C.uint32_t(j), e)) })
+// Elapsed is the time from event i to event j.
+func (q *Queue) Elapsed(i, j int) (d time.Duration, err error) {
+	err = q.call(func(e *C.struct_p2p_error) { d = time.Duration(C.elapsed(q.c, C.uint32_t(i), C.uint32_t(j), e)) })
 	return d, err
 }
 

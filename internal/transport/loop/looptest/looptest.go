@@ -3,7 +3,7 @@ package looptest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x6e5658b0
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x9a57ae70
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
@@ -86,15 +86,15 @@ static int q_await(void *self, uint64_t *word, uint64_t value, struct p2p_error 
 	q->value = value;
 	return step(q->x, "await", 1000);
 }
-static int q_stamp(void *self, uint32_t i, struct p2p_error *e) {
-	return (void)e, step(((struct queue *)self)->x, i ? "stamp1" : "stamp0", 1000);
+static int q_event(void *self, uint32_t i, struct p2p_error *e) {
+	return (void)e, step(((struct queue *)self)->x, i ? "event1" : "event0", 1000);
 }
 static int q_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct queue *q = self;
 	(void)c, (void)e;
 	return step(q->x, *q->word == q->value ? "wait" : "wait for the word", 1000);
 }
-static int q_between(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
+static int q_elapsed(void *self, uint32_t i, uint32_t j, uint64_t *ns, struct p2p_error *e) {
 	(void)i, (void)j, (void)e;
 	*ns = ((struct queue *)self)->ns;
 	return P2P_OK;
@@ -110,8 +110,8 @@ static int run(int timing, int role, const struct p2p_batch *b, const char *fail
 	struct queue q[2];
 	struct p2p_stream_wait stream_wait = {.queues = 2, .word = &word};
 	for (int i = 0; i < 2; i++) {
-		q[i] = (struct queue){{.self = &q[i], .bind = q_bind, .await = q_await, .stamp = q_stamp, .wait = q_wait,
-			.between = q_between}, &x, NULL, 0, i ? 70 : 50};
+		q[i] = (struct queue){{.self = &q[i], .bind = q_bind, .await = q_await, .event = q_event, .wait = q_wait,
+			.elapsed = q_elapsed}, &x, NULL, 0, i ? 70 : 50};
 		stream_wait.queue[i] = &q[i].q;
 	}
 	x.l.stream_wait = timing == 2 ? &stream_wait : NULL;
