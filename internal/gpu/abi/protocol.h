@@ -10,10 +10,12 @@
  *	sr_vote(g, ok)              barrier of a group; true if ok is true in all its threads
  *	sr_load(word)               reads a word; writes that precede its store are visible afterwards (acquire, system)
  *	sr_store(word, value)       writes a word after everything before the group's last barrier (release, system)
- *	sr_taken(word, value)       the same after reads only: the peer may now overwrite data that is in the group's
+ *	sr_store_after_read(word, value)
+ *	                            the same after reads only: the peer may now overwrite data that is in the group's
  *	                            registers; stores of the group need not be visible first
- *	sr_kept(counter)            reads a counter of this rank that another thread may write (relaxed)
- *	sr_keep(counter, value)     writes such a counter (relaxed)
+ *	sr_load_counter(counter)    reads a counter of this rank that another thread may write (relaxed)
+ *	sr_store_counter(counter, value)
+ *	                            writes such a counter (relaxed)
  *	sr_copy(g, dst, src, n)     copies with all threads of the group; complete for the calling thread only
  *	sr_poll(a, role, block, word, want)
  *	                            waits until *word >= want; false if the wait failed, with the cause in a->state
@@ -33,39 +35,39 @@
 #define P2P_SENDRECV_PROTOCOL_H
 
 /*
- * Every thread has a copy `c` of its block's counters for the roles that it executes. sr_recall reads them from memory
- * when the kernel begins. Thread 0 of the role writes them back with sr_remember when the kernel ends. If a role had
- * nothing to do, other threads may still be reading the counters then; they read the same values, except for head and
- * ll_head, which only thread 0 uses. A resident kernel advances c->offset over the messages of a window.
+ * Every thread has a copy `c` of its block's counters for the roles that it executes. sr_load_counts reads them from
+ * memory when the kernel begins. Thread 0 of the role writes them back with sr_store_counts when the kernel ends. If a
+ * role had nothing to do, other threads may still be reading the counters then; they read the same values, except for
+ * head and ll_head, which only thread 0 uses. A resident kernel advances c->offset over the messages of a window.
  */
 
 /* Reads the counters of the given roles from memory; the other role's counters are 0. */
-SR_FN struct sr_count sr_recall(const struct sr_count *kept, sr_u32 roles) {
+SR_FN struct sr_count sr_load_counts(const struct sr_count *kept, sr_u32 roles) {
 	struct sr_count c = {0, 0, 0, 0, 0, 0, 0, 0, 0};
 	if (roles & SR_SEND) {
-		c.sent = sr_kept(&kept->sent);
-		c.head = sr_kept(&kept->head);
-		c.ll_sent = sr_kept(&kept->ll_sent);
-		c.ll_head = sr_kept(&kept->ll_head);
+		c.sent = sr_load_counter(&kept->sent);
+		c.head = sr_load_counter(&kept->head);
+		c.ll_sent = sr_load_counter(&kept->ll_sent);
+		c.ll_head = sr_load_counter(&kept->ll_head);
 	}
 	if (roles & SR_RECEIVE) {
-		c.received = sr_kept(&kept->received);
-		c.ll_received = sr_kept(&kept->ll_received);
+		c.received = sr_load_counter(&kept->received);
+		c.ll_received = sr_load_counter(&kept->ll_received);
 	}
 	return c;
 }
 
 /* Writes them back. Called by thread 0 of the roles. */
-SR_FN void sr_remember(struct sr_count *kept, const struct sr_count *c, sr_u32 roles) {
+SR_FN void sr_store_counts(struct sr_count *kept, const struct sr_count *c, sr_u32 roles) {
 	if (roles & SR_SEND) {
-		sr_keep(&kept->sent, c->sent);
-		sr_keep(&kept->head, c->head);
-		sr_keep(&kept->ll_sent, c->ll_sent);
-		sr_keep(&kept->ll_head, c->ll_head);
+		sr_store_counter(&kept->sent, c->sent);
+		sr_store_counter(&kept->head, c->head);
+		sr_store_counter(&kept->ll_sent, c->ll_sent);
+		sr_store_counter(&kept->ll_head, c->ll_head);
 	}
 	if (roles & SR_RECEIVE) {
-		sr_keep(&kept->received, c->received);
-		sr_keep(&kept->ll_received, c->ll_received);
+		sr_store_counter(&kept->received, c->received);
+		sr_store_counter(&kept->ll_received, c->ll_received);
 	}
 }
 
@@ -101,14 +103,14 @@ SR_FN int sr_await(const struct sr_args *a, struct sr_group *g, sr_u32 role, sr_
  * Polls once for the next credit, before it is needed. The load acquires what the peer did before it gave the credit:
  * if *seen is already sufficient later, the group may write without polling again.
  */
-SR_FN void sr_look(const struct sr_group *g, const sr_u64 *word, sr_u64 want, sr_u64 *seen) {
+SR_FN void sr_poll_once(const struct sr_group *g, const sr_u64 *word, sr_u64 want, sr_u64 *seen) {
 	if (g->rank == 0 && *seen < want)
 		*seen = sr_load(word);
 }
 
 /* Waits for a credit, unless *seen, the last value that thread 0 read, is sufficient. */
-SR_FN int sr_await_room(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
-			sr_u64 *seen) {
+SR_FN int sr_await_credit(const struct sr_args *a, struct sr_group *g, sr_u32 block, const sr_u64 *word, sr_u64 want,
+			  sr_u64 *seen) {
 	int ok = 1;
 	if (g->rank == 0 && *seen < want) {
 		ok = sr_poll(a, SR_SEND, block, word, want);
@@ -128,10 +130,10 @@ SR_FN void sr_publish(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 }
 
 /* Publishes to the peer what all threads of the group have finished reading. */
-SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {
+SR_FN void sr_publish_read(struct sr_group *g, sr_u64 *word, sr_u64 value) {
 	sr_sync(g);
 	if (g->rank == 0)
-		sr_taken(word, value);
+		sr_store_after_read(word, value);
 }
 
 /* ---- staged ----------------------------------------------------------------------------------------------------- */
@@ -142,7 +144,9 @@ SR_FN sr_u64 sr_slot(const struct sr_args *a, sr_u32 block, sr_u64 step) {
 }
 
 /* The value of head from which step `step` may be written: the receiver has taken the previous step in the slot. */
-SR_FN sr_u64 sr_room(const struct sr_args *a, sr_u64 step) { return step < a->stages ? 0 : step + 1 - a->stages; }
+SR_FN sr_u64 sr_step_credit(const struct sr_args *a, sr_u64 step) {
+	return step < a->stages ? 0 : step + 1 - a->stages;
+}
 
 /*
  * Waits until the peer has taken everything that blocks below a->drain have sent. head protects the slots of its own
@@ -155,7 +159,7 @@ SR_FN int sr_drained(const struct sr_args *a, struct sr_group *g) {
 	/* If a block has already sent this message, this wait only takes longer. */
 	if (g->rank == 0)
 		for (sr_u32 b = 0; ok && b < a->drain; b++)
-			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_kept(&a->count[b].sent));
+			ok = sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_load_counter(&a->count[b].sent));
 	return sr_vote(g, ok);
 }
 
@@ -167,13 +171,13 @@ SR_FN int sr_send_staged(const struct sr_args *a, struct sr_group *g, struct sr_
 		return 0;
 	for (sr_u64 at = 0; at < s.bytes; at += a->stride, step++) {
 		const sr_u64 n = s.bytes - at < a->stride ? s.bytes - at : a->stride;
-		if (!sr_await_room(a, g, block, head, sr_room(a, step), &c->head))
+		if (!sr_await_credit(a, g, block, head, sr_step_credit(a, step), &c->head))
 			return 0;
 		sr_copy(g, a->peer_staging + sr_slot(a, block, step), a->src + c->offset + s.from + at, n);
 		sr_publish(g, &a->peer_in->tail[block].value, step + 1);
 	}
 	c->sent = step;
-	sr_look(g, head, sr_room(a, step), &c->head);
+	sr_poll_once(g, head, sr_step_credit(a, step), &c->head);
 	return 1;
 }
 
@@ -186,7 +190,7 @@ SR_FN int sr_receive_staged(const struct sr_args *a, struct sr_group *g, struct 
 		if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))
 			return 0;
 		sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);
-		sr_publish_taken(g, &a->peer_out->head[block].value, step + 1);
+		sr_publish_read(g, &a->peer_out->head[block].value, step + 1);
 	}
 	c->received = step;
 	return 1;
@@ -201,12 +205,12 @@ SR_FN int sr_send_put(const struct sr_args *a, struct sr_group *g, struct sr_cou
 	const sr_u64 message = c->sent + 1;
 	if (s.bytes == 0)
 		return 1;
-	if (!sr_await_room(a, g, block, head, message, &c->head))
+	if (!sr_await_credit(a, g, block, head, message, &c->head))
 		return 0;
 	sr_copy(g, a->peer_dst + c->offset + s.from, a->src + c->offset + s.from, s.bytes);
 	sr_publish(g, &a->peer_in->tail[block].value, message);
 	c->sent = message;
-	sr_look(g, head, message + 1, &c->head);
+	sr_poll_once(g, head, message + 1, &c->head);
 	return 1;
 }
 
@@ -215,8 +219,8 @@ SR_FN int sr_receive_put(const struct sr_args *a, struct sr_group *g, struct sr_
 	const sr_u64 message = c->received + 1;
 	if (s.bytes == 0)
 		return 1;
-	if (a->grant && sr_first(c) && g->rank == 0)
-		sr_store(&a->peer_out->head[block].value, message - 1 + a->grant);
+	if (a->credits && sr_first(c) && g->rank == 0)
+		sr_store(&a->peer_out->head[block].value, message - 1 + a->credits);
 	if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, message))
 		return 0;
 	c->received = message;
@@ -276,7 +280,7 @@ SR_FN sr_u32 sr_lines_at(sr_u32 block, sr_u64 message, int form) {
 }
 
 /* The value of ll_head from which a message may be written: the receiver has taken the previous message in the slot. */
-SR_FN sr_u64 sr_ll_room(sr_u64 message) { return message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS; }
+SR_FN sr_u64 sr_ll_credit(sr_u64 message) { return message < SR_LL_SLOTS ? 0 : message + 1 - SR_LL_SLOTS; }
 
 /* Reads the first n, at most 8, bytes at p. */
 SR_FN sr_u64 sr_gather(const sr_u8 *p, sr_u32 n) {
@@ -299,7 +303,7 @@ SR_FN void sr_scatter(sr_u8 *p, sr_u64 v, sr_u32 n) {
 }
 
 /* The number of bytes from `at` to the end. */
-SR_FN sr_u32 sr_beyond(sr_u32 bytes, sr_u32 at) { return at < bytes ? bytes - at : 0; }
+SR_FN sr_u32 sr_bytes_from(sr_u32 bytes, sr_u32 at) { return at < bytes ? bytes - at : 0; }
 
 /*
  * A thread's part of a message in lines. The fields describe its first line; each further line is sr_lines_payload
@@ -331,9 +335,9 @@ SR_FN struct sr_line sr_line_of(const struct sr_group *g, sr_u32 block, const st
 	l.payload = payload + s->from + number * holds + part;
 	l.flag = sr_flag(message, form);
 	l.first = part / 8;
-	l.reach = sr_beyond(bytes, warp * holds);
-	l.mine = sr_beyond(bytes, number * holds);
-	l.left = sr_beyond(bytes, number * holds + part);
+	l.reach = sr_bytes_from(bytes, warp * holds);
+	l.mine = sr_bytes_from(bytes, number * holds);
+	l.left = sr_bytes_from(bytes, number * holds + part);
 	for (sr_u32 i = 0; i < SR_WORDS; i++)
 		l.data[i] = 0;
 	return l;
@@ -348,24 +352,24 @@ SR_FN int sr_is_flag(const struct sr_line *l, sr_u32 i, int form) {
 
 /* Reads what the thread sends in its line `at` bytes of payload behind the first. */
 SR_FN void sr_read_part(const struct sr_line *l, sr_u32 at, int form, sr_u64 *data) {
-	const sr_u32 left = sr_beyond(l->left, at);
+	const sr_u32 left = sr_bytes_from(l->left, at);
 	for (sr_u32 i = 0; i < sr_words_of(form); i++)
 		if (sr_is_flag(l, i, form))
 			data[i] = l->flag;
 		else if (!(form & SR_ALIGNED))
-			data[i] = sr_gather(l->payload + at + 8 * i, sr_beyond(left, 8 * i));
+			data[i] = sr_gather(l->payload + at + 8 * i, sr_bytes_from(left, 8 * i));
 		else if (left > 8 * i)
 			data[i] = ((const volatile sr_u64 *)(l->payload + at))[i];
 }
 
 /* Writes what was received in that line. */
 SR_FN void sr_write_part(const struct sr_line *l, sr_u32 at, int form, const sr_u64 *data) {
-	const sr_u32 left = sr_beyond(l->left, at);
+	const sr_u32 left = sr_bytes_from(l->left, at);
 	for (sr_u32 i = 0; i < sr_words_of(form); i++)
 		if (sr_is_flag(l, i, form))
 			continue;
 		else if (!(form & SR_ALIGNED))
-			sr_scatter(l->payload + at + 8 * i, data[i], sr_beyond(left, 8 * i));
+			sr_scatter(l->payload + at + 8 * i, data[i], sr_bytes_from(left, 8 * i));
 		else if (left > 8 * i)
 			((volatile sr_u64 *)(l->payload + at))[i] = data[i];
 }
@@ -412,8 +416,8 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 	const sr_u32 step = sr_lines_payload(g, form), bytes = sr_lines_bytes(g, form), n = sr_ahead(form);
 	if (!(form & SR_SINGLE) && s->bytes == 0)
 		return 1;
-	if (!(form & SR_ANSWER) && !c->ll_room &&
-	    !sr_await_room(a, g, block, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head))
+	if (!(form & SR_ANSWER) && !c->ll_credit &&
+	    !sr_await_credit(a, g, block, &a->out->ll_head[block].value, sr_ll_credit(c->ll_sent), &c->ll_head))
 		return 0;
 	if (l->mine)
 		sr_put(l, 0, l->data, form);
@@ -426,10 +430,10 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 			if (at + k * step < l->mine)
 				sr_put(l, on + k * bytes, data[k], form);
 	}
-	c->ll_room = 0;
+	c->ll_credit = 0;
 	c->ll_sent++;
 	if (!(form & SR_ANSWER)) /* for answers sr_receive_ll polls, outside the answer's time */
-		sr_look(g, &a->out->ll_head[block].value, sr_ll_room(c->ll_sent), &c->ll_head);
+		sr_poll_once(g, &a->out->ll_head[block].value, sr_ll_credit(c->ll_sent), &c->ll_head);
 	return 1;
 }
 
@@ -441,12 +445,12 @@ SR_FN int sr_send_ll(const struct sr_args *a, struct sr_group *g, struct sr_coun
 SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_count *c, sr_u32 block,
 			const struct sr_share *s, int form) {
 	const struct sr_line l = sr_line_of(g, block, s, a->lines, a->dst + c->offset, c->ll_received, form);
-	const sr_u64 *const head = &a->out->ll_head[block].value, want = sr_ll_room(c->ll_sent);
+	const sr_u64 *const head = &a->out->ll_head[block].value, want = sr_ll_credit(c->ll_sent);
 	const sr_u32 step = sr_lines_payload(g, form), bytes = sr_lines_bytes(g, form), n = sr_ahead(form);
 	int ok = 1;
 	if (!(form & SR_SINGLE) && s->bytes == 0)
 		return 1;
-	sr_look(g, head, want, &c->ll_head);
+	sr_poll_once(g, head, want, &c->ll_head);
 	const sr_u32 room = sr_now(g->rank != 0 || c->ll_head >= want);
 	for (sr_u32 at = 0, on = 0; ok && at < l.reach; at += n * step, on += n * bytes) {
 		ok = sr_get(a, g, block, &l, at, on, form);
@@ -454,10 +458,10 @@ SR_FN int sr_receive_ll(const struct sr_args *a, struct sr_group *g, struct sr_c
 			break;
 	}
 	/* The final barrier also tells all threads whether they may send: this saves a barrier before an answer. */
-	c->ll_room = 1;
+	c->ll_credit = 1;
 	if (sr_vote(g, ok && room))
 		return 1;
-	return sr_vote(g, ok) && sr_await_room(a, g, block, head, want, &c->ll_head);
+	return sr_vote(g, ok) && sr_await_credit(a, g, block, head, want, &c->ll_head);
 }
 
 /* Returns the lines of the received message to the sender. If there is an answer, it is sent before. */
@@ -467,7 +471,7 @@ SR_FN void sr_release_ll(const struct sr_args *a, const struct sr_group *g, stru
 		return;
 	c->ll_received++;
 	if (g->rank == 0)
-		sr_taken(&a->peer_out->ll_head[block].value, c->ll_received);
+		sr_store_after_read(&a->peer_out->ll_head[block].value, c->ll_received);
 }
 
 /* ---- ws --------------------------------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ enum {
 	SR_BULK_CHUNK = 16 << 10,                            /* bulk: bytes of one bulk copy */
 	SR_BULK_STAGES = 6,                                  /* bulk: buffers per role, of one chunk each */
 	SR_BULK_SHARED = 2 * SR_BULK_STAGES * SR_BULK_CHUNK, /* bulk: dynamic shared memory of a block */
-	SR_TRAIN = 512, /* resident: maximum window of which every message is a sample */
+	SR_BURST = 512, /* resident: maximum window of which every message is a sample */
 };
 
 /* The roles of a launch. */
@@ -67,8 +67,8 @@ struct sr_count {
 	sr_u64 ll_sent, ll_received; /* messages in lines */
 	sr_u64 head, ll_head;        /* last acquired values of the peer's words, which never decrease */
 	/* Used while a kernel runs, otherwise 0. */
-	sr_u64 offset;  /* position of a resident kernel in its window: bytes from the first message */
-	sr_u32 ll_room; /* 1: the whole group has seen the credit for the next message in lines */
+	sr_u64 offset;    /* position of a resident kernel in its window: bytes from the first message */
+	sr_u32 ll_credit; /* 1: the whole group has seen the credit for the next message in lines */
 	sr_u32 pad;
 };
 
@@ -128,11 +128,11 @@ struct sr_args {
 	sr_u32 roles;      /* SR_SEND, SR_RECEIVE or both */
 	sr_u32 order;
 	sr_u32 sender_warps, receiver_warps;
-	sr_u32 drain;  /* staged: blocks that used the staging area with another layout before; wait for their steps */
-	sr_u32 grant;  /* put: messages that previous may send from now on, this one included; 0: unchanged */
-	sr_u32 iters;  /* resident: iterations; 0: the kernel runs one message and ends */
-	sr_u32 window; /* resident: messages per iteration */
-	sr_u32 begins; /* resident: 1: a barrier with the peers before every iteration */
+	sr_u32 drain;   /* staged: blocks that used the staging area with another layout before; wait for their steps */
+	sr_u32 credits; /* put: messages that previous may send from now on, this one included; 0: unchanged */
+	sr_u32 iters;   /* resident: iterations; 0: the kernel runs one message and ends */
+	sr_u32 window;  /* resident: messages per iteration */
+	sr_u32 begins;  /* resident: 1: a barrier with the peers before every iteration */
 	/* ws: 1: the message is sent in lines instead of through the staging area, each role by its own warps */
 	sr_u32 in_lines;
 	sr_u32 pad;

@@ -32,11 +32,11 @@ SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC
 
 SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
-SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
+SR_FN void sr_store_after_read(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
 
-SR_FN sr_u64 sr_kept(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
+SR_FN sr_u64 sr_load_counter(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
 
-SR_FN void sr_keep(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
+SR_FN void sr_store_counter(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
 
 SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 	const sr_u64 each = ((n + g->size - 1) / g->size + 63) / 64 * 64, from = each * g->rank;
@@ -249,7 +249,7 @@ static void place(struct warp *w, const struct host_grid *g, uint32_t number) {
 	w->roles = g->args.roles & (k->shared ? SR_SEND | SR_RECEIVE : receives ? SR_RECEIVE : SR_SEND);
 	w->ok = 1;
 	w->samples = 0;
-	w->count = sr_recall(&g->args.count[w->block], w->roles);
+	w->count = sr_load_counts(&g->args.count[w->block], w->roles);
 }
 
 static void play(struct warp *w, sr_u32 role) {
@@ -357,7 +357,7 @@ static void run_warp(void *grid, uint32_t number) {
 	else
 		message(&w);
 	if (w.role.rank == 0)
-		sr_remember(&w.grid->args.count[w.block], &w.count, w.roles);
+		sr_store_counts(&w.grid->args.count[w.block], &w.count, w.roles);
 }
 
 void host_kernel_run(struct host_grid *g, struct host_pool *p) {

@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xd3d320fd
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x7dd4e027
 #include "sendrecv.h"
 */
 import "C"
@@ -60,7 +60,7 @@ import (
 // Limits of the protocol.
 const (
 	maxCTAs   = C.SR_CTAS
-	maxBurst  = C.SR_TRAIN
+	maxBurst  = C.SR_BURST
 	maxLLCTAs = C.SR_LL_CTAS
 	grain     = C.SR_GRAIN   // bytes that a block's share of a message is a multiple of
 	staging   = C.SR_STAGING // bytes

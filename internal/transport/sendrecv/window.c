@@ -69,7 +69,7 @@ static int message(struct run *x, uint32_t roles, uint32_t w) {
 	struct sr_args a = common(x);
 	int rc;
 	a.roles = roles;
-	a.grant = w == 0 ? b->window : 0;
+	a.credits = w == 0 ? b->window : 0;
 	at_offset(&a, b->offset + w * b->stride);
 	do {
 		a.bytes = left < most ? left : most;
@@ -110,7 +110,7 @@ int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train) {
 	a.roles = roles_of(x);
 	if (b->op == P2P_OP_PINGPONG)
 		a.order = x->end->rank == 0 ? SR_SEND_FIRST : SR_RECEIVE_FIRST;
-	a.grant = a.window = b->window * train;
+	a.credits = a.window = b->window * train;
 	a.spacing = b->stride;
 	a.iters = iters;
 	a.samples += x->served;

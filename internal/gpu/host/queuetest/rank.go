@@ -154,7 +154,7 @@ func (r *Rank) args(l Launch) C.struct_sr_args {
 		stride: C.sr_u64(l.Stride), timeout_ns: C.sr_u64(r.Timeout), first: C.sr_u64(l.First),
 		spacing: C.sr_u64(l.Spacing), stages: C.sr_u32(l.Stages), roles: C.sr_u32(l.Roles), order: C.sr_u32(l.Order),
 		sender_warps: C.sr_u32(l.Senders), receiver_warps: C.sr_u32(l.Receivers), drain: C.sr_u32(l.Drain),
-		grant: C.sr_u32(l.Grant), iters: C.sr_u32(l.Iters), window: C.sr_u32(l.Window),
+		credits: C.sr_u32(l.Grant), iters: C.sr_u32(l.Iters), window: C.sr_u32(l.Window),
 	}
 	if l.Begins {
 		a.begins = 1

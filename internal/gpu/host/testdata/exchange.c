@@ -144,7 +144,7 @@ static struct sr_args args_of(const struct form *f, const struct way *w, sr_u32 
 		.order = w->order[r],
 		.sender_warps = f->senders,
 		.receiver_warps = f->receivers,
-		.grant = WINDOW,
+		.credits = WINDOW,
 		.window = WINDOW,
 		.in_lines = f->in_lines,
 	};
@@ -179,7 +179,7 @@ static void launched(const struct form *f, const struct way *w) {
 			a.src += SPACING;
 			a.dst += SPACING;
 			a.peer_dst += SPACING;
-			a.grant = a.drain = 0;
+			a.credits = a.drain = 0;
 		}
 		own->staged = staged ? BLOCKS : own->staged;
 	}

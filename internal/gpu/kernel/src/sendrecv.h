@@ -59,17 +59,17 @@ DEVICE u32 load_u32(const u32 *p) { return *(const volatile Global<u32> *)p; }
 //   threads vote on (bar.red), or through mbarrier.try_wait, which has observed complete_tx of the copy that read. A
 //   load that returned what a store of the peer writes would close a cycle of dependencies and reads, an
 //   out-of-thin-air value, which the model forbids. Completion by an mbarrier includes the fence between the proxies.
-DEVICE void sr_taken(u64 *word, u64 value) {
+DEVICE void sr_store_after_read(u64 *word, u64 value) {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(global(word)), "l"(value) : "memory");
 }
 
-DEVICE u64 sr_kept(const u64 *counter) {
+DEVICE u64 sr_load_counter(const u64 *counter) {
 	u64 v;
 	asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(global(counter)) : "memory");
 	return v;
 }
 
-DEVICE void sr_keep(u64 *counter, u64 value) {
+DEVICE void sr_store_counter(u64 *counter, u64 value) {
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(global(counter)), "l"(value) : "memory");
 }
 
@@ -280,11 +280,11 @@ struct Iteration {
 };
 
 // Samples are written to the host at the end of an iteration, because host memory is slow.
-SHARED u64 sample_of[SR_TRAIN];
+SHARED u64 sample_of[SR_BURST];
 
 // Ends a sample and begins the next. One thread calls it.
 DEVICE void sample(Iteration *it, u64 t) {
-	sample_of[it->samples++ % SR_TRAIN] = t - it->began;
+	sample_of[it->samples++ % SR_BURST] = t - it->began;
 	it->began = t;
 }
 
@@ -413,10 +413,10 @@ template <class K> DEVICE void run(const sr_args *a, K k) {
 	take_turn();
 	sr_count *const kept = &a->count[k.pair()];
 	const u32 roles = a->roles & k.plays(a);
-	sr_count c = sr_recall(kept, roles);
+	sr_count c = sr_load_counts(kept, roles);
 	run_iterations(a, &c, &k);
 	if (k.leads(a))
-		sr_remember(kept, &c, roles);
+		sr_store_counts(kept, &c, roles);
 }
 
 #endif

@@ -108,7 +108,7 @@ DEVICE void completed(const Row *r, Sent *s, u32 to) {
 // peer may need them to give the credit.
 DEVICE bool room_for(const sr_args *a, sr_count *c, const Row *r, Sent *s, const Chunk *k) {
 	const u64 *const head = &a->out->head[block()].value;
-	const u64 want = sr_room(a, s->earlier + k->step);
+	const u64 want = sr_step_credit(a, s->earlier + k->step);
 	if (c->head < want)
 		c->head = sr_load(head);
 	if (c->head < want) {
@@ -124,7 +124,7 @@ DEVICE bool room_for(const sr_args *a, sr_count *c, const Row *r, Sent *s, const
 
 DEVICE bool drained(const sr_args *a) {
 	for (u32 b = 0; b < a->drain; b++)
-		if (!sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_kept(&a->count[b].sent)))
+		if (!sr_poll(a, SR_SEND, b, &a->out->head[b].value, sr_load_counter(&a->count[b].sent)))
 			return false;
 	return true;
 }
@@ -168,7 +168,7 @@ DEVICE bool send_staged(const sr_args *a, sr_count *c, Pipe *p) {
 	bulk_stores_done<0>();
 	completed(&r, &sent, r.chunks);
 	c->sent += steps_of(&r);
-	sr_look(&alone, &a->out->head[block()].value, sr_room(a, c->sent), &c->head);
+	sr_poll_once(&alone, &a->out->head[block()].value, sr_step_credit(a, c->sent), &c->head);
 	return true;
 }
 
@@ -193,7 +193,7 @@ DEVICE bool send_put(const sr_args *a, sr_count *c, Pipe *p) {
 	bulk_stores_done<0>();
 	bulk_fence();
 	sr_store(&a->peer_in->tail[block()].value, ++c->sent);
-	sr_look(&alone, head, c->sent + 1, &c->head);
+	sr_poll_once(&alone, head, c->sent + 1, &c->head);
 	return true;
 }
 
@@ -238,7 +238,7 @@ DEVICE bool receive_staged(const sr_args *a, sr_count *c, Pipe *p) {
 			return abandon(p, base + k.at);
 		pipe_await(p, base + k.at);
 		if (last_of_step(&r, &k)) // the whole step is in shared memory
-			sr_taken(&a->peer_out->head[block()].value, c->received + k.step + 1);
+			sr_store_after_read(&a->peer_out->head[block()].value, c->received + k.step + 1);
 		bulk_store(a->dst + c->offset + s.from + in_share(&r, &k), buffer_of(p, base + k.at), bytes_of(&r, &k));
 	}
 	bulk_stores_done<0>();
@@ -250,8 +250,8 @@ DEVICE bool receive_staged(const sr_args *a, sr_count *c, Pipe *p) {
 DEVICE bool receive_put(const sr_args *a, sr_count *c) {
 	if (sr_share_of(a->bytes, block(), blocks()).bytes == 0)
 		return true;
-	if (a->grant && sr_first(c))
-		sr_store(&a->peer_out->head[block()].value, c->received + a->grant);
+	if (a->credits && sr_first(c))
+		sr_store(&a->peer_out->head[block()].value, c->received + a->credits);
 	if (!sr_poll(a, SR_RECEIVE, block(), &a->in->tail[block()].value, c->received + 1))
 		return false;
 	c->received++;

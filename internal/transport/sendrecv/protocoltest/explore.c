@@ -106,7 +106,7 @@ static void sr_store(sr_u64 *word, sr_u64 value) {
 }
 
 /* What the thread has read, or knows that others have; of what it wrote it says nothing. */
-static void sr_taken(sr_u64 *word, sr_u64 value) {
+static void sr_store_after_read(sr_u64 *word, sr_u64 value) {
 	struct pt_store *s = pt_put_word(word, value);
 	memcpy(s->view.loads, pt_s->now->view.loads, sizeof s->view.loads);
 	pt_tick(pt_s->now);
@@ -127,13 +127,13 @@ static sr_u64 sr_load(const sr_u64 *word) {
 static int pt_own_counter(const sr_u64 *counter);
 
 /* Nobody can see when a counter changes, but for `sent`, which other blocks read where a message drains. */
-static sr_u64 sr_kept(const sr_u64 *counter) {
+static sr_u64 sr_load_counter(const sr_u64 *counter) {
 	if (!pt_own_counter(counter))
 		pt_point(pt_s->now);
 	return *counter;
 }
 
-static void sr_keep(sr_u64 *counter, sr_u64 value) {
+static void sr_store_counter(sr_u64 *counter, sr_u64 value) {
 	if (!pt_own_counter(counter))
 		pt_fail("a counter of another block is written");
 	if (pt_x->drains && *counter != value)

@@ -72,7 +72,7 @@ static struct sr_args pt_args(uint32_t rank, const struct pt_launch *m, uint64_t
 		.roles = s->roles,
 		.order = s->order,
 		.drain = s->drain,
-		.grant = s->grant,
+		.credits = s->grant,
 	};
 }
 
@@ -169,7 +169,7 @@ static void pt_follow(const struct pt_part *p, uint64_t spacing) {
 		const struct sr_args a = pt_args(p->rank, m, spacing);
 		if (!resident || l == 0) {
 			roles = pt_kernel_roles(p, l);
-			c = sr_recall(kept, roles);
+			c = sr_load_counts(kept, roles);
 		}
 		if (resident)
 			c.offset = m->slot * spacing;
@@ -177,7 +177,7 @@ static void pt_follow(const struct pt_part *p, uint64_t spacing) {
 		if (p->block < m->ctas && !pt_ended(p->rank) && !pt_play(p, m, &a, &c, &next, more))
 			pt_gave_up(p->rank);
 		if (p->thread == 0 && (!resident || l + 1 == w->launches))
-			sr_remember(kept, &c, roles);
+			sr_store_counts(kept, &c, roles);
 		if (pt_pause(l))
 			pt_meet_rank(p);
 	}

@@ -3,8 +3,8 @@
  *
  * Data is kept by cells. A cell that two threads touch without an order between them — a release that the other one has
  * acquired, a barrier, the end of a kernel — is an error whatever bytes came out, and so no buffers are needed to show
- * what weak memory would do. sr_taken is ordered after the loads of its thread and no more. Beyond that a cell that
- * carries a message is written once and then read once.
+ * what weak memory would do. sr_store_after_read is ordered after the loads of its thread and no more. Beyond that a
+ * cell that carries a message is written once and then read once.
  *
  * The includer has defined the constants of sendrecv.h, and PT_THREADS.
  */

@@ -30,7 +30,7 @@ var mutants = []mutant{
 		"change/stride and fewer blocks", "",
 	},
 	{
-		"drain lets one step be", "sr_kept(&a->count[b].sent))", "sr_kept(&a->count[b].sent) - 1)",
+		"drain lets one step be", "sr_load_counter(&a->count[b].sent))", "sr_load_counter(&a->count[b].sent) - 1)",
 		"change/stages", "",
 	},
 	{
@@ -50,7 +50,7 @@ var mutants = []mutant{
 		"staged/2 stages 3 steps", "",
 	},
 	{
-		"room seen that is not acquired", "*seen = sr_load(word);", "*seen = sr_kept(word);",
+		"room seen that is not acquired", "*seen = sr_load(word);", "*seen = sr_load_counter(word);",
 		"staged/2 stages 3 steps", "race",
 	},
 	{
@@ -58,7 +58,7 @@ var mutants = []mutant{
 		"staged/1 stages 1 steps both ways", "other role",
 	},
 	{
-		"counters of the other role are written", "if (roles & SR_RECEIVE) {\n\t\tsr_keep", "if (1) {\n\t\tsr_keep",
+		"counters of the other role are written", "if (roles & SR_RECEIVE) {\n\t\tsr_store_counter", "if (1) {\n\t\tsr_store_counter",
 		"staged/1 stages 1 steps both ways", "other role",
 	},
 	{
@@ -76,13 +76,13 @@ var mutants = []mutant{
 		"staged/two threads", "",
 	},
 	{
-		"head before the barrier", "SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {\n\tsr_sync(g);",
-		"SR_FN void sr_publish_taken(struct sr_group *g, sr_u64 *word, sr_u64 value) {",
+		"head before the barrier", "SR_FN void sr_publish_read(struct sr_group *g, sr_u64 *word, sr_u64 value) {\n\tsr_sync(g);",
+		"SR_FN void sr_publish_read(struct sr_group *g, sr_u64 *word, sr_u64 value) {",
 		"staged/two threads", "",
 	},
 	{
 		"tail without a release", "sr_publish(g, &a->peer_in->tail[block].value, step + 1);",
-		"sr_publish_taken(g, &a->peer_in->tail[block].value, step + 1);",
+		"sr_publish_read(g, &a->peer_in->tail[block].value, step + 1);",
 		"staged/1 stages 1 steps", "race",
 	},
 	{
@@ -93,8 +93,8 @@ var mutants = []mutant{
 	},
 	{
 		"head before the copy",
-		"sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);\n\t\tsr_publish_taken(g, &a->peer_out->head[block].value, step + 1);",
-		"sr_publish_taken(g, &a->peer_out->head[block].value, step + 1);\n\t\tsr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);",
+		"sr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);\n\t\tsr_publish_read(g, &a->peer_out->head[block].value, step + 1);",
+		"sr_publish_read(g, &a->peer_out->head[block].value, step + 1);\n\t\tsr_copy(g, a->dst + c->offset + s.from + at, a->staging + sr_slot(a, block, step), n);",
 		"staged/1 stages 2 steps", "",
 	},
 	{
@@ -103,7 +103,7 @@ var mutants = []mutant{
 	},
 	{
 		"looks at tail and does not wait", "if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
-		"if (sr_kept(&a->in->tail[block].value) < step + 1 &&\n\t\t    !sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
+		"if (sr_load_counter(&a->in->tail[block].value) < step + 1 &&\n\t\t    !sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
 		"staged/2 stages 2 steps", "race",
 	},
 	{
@@ -137,19 +137,19 @@ var mutants = []mutant{
 
 	// Put.
 	{
-		"put without a grant", "sr_await_room(a, g, block, head, message, &c->head)", "sr_await_room(a, g, block, head, message - 1, &c->head)",
+		"put without a grant", "sr_await_credit(a, g, block, head, message, &c->head)", "sr_await_credit(a, g, block, head, message - 1, &c->head)",
 		"put/one by one", "",
 	},
 	{
-		"grant one too many", "message - 1 + a->grant", "message + a->grant",
+		"grant one too many", "message - 1 + a->credits", "message + a->credits",
 		"put/one by one", "",
 	},
 	{
-		"grant one too few", "message - 1 + a->grant", "message - 2 + a->grant",
+		"grant one too few", "message - 1 + a->credits", "message - 2 + a->credits",
 		"put/window", "",
 	},
 	{
-		"every message of a window grants", "if (a->grant && sr_first(c) && g->rank == 0)", "if (a->grant && g->rank == 0)",
+		"every message of a window grants", "if (a->credits && sr_first(c) && g->rank == 0)", "if (a->credits && g->rank == 0)",
 		"put/resident", "",
 	},
 	{
@@ -192,7 +192,7 @@ var mutants = []mutant{
 		"ll/more than slots", "",
 	},
 	{
-		"ll lines are not given back", "if (g->rank == 0)\n\t\tsr_taken(&a->peer_out->ll_head[block].value, c->ll_received);", "",
+		"ll lines are not given back", "if (g->rank == 0)\n\t\tsr_store_after_read(&a->peer_out->ll_head[block].value, c->ll_received);", "",
 		"ll/more than slots", "deadlock",
 	},
 	{
@@ -204,11 +204,11 @@ var mutants = []mutant{
 		"ll/resident both ways", "race",
 	},
 	{
-		"ll room seen that is not acquired", "*seen = sr_load(word);", "*seen = sr_kept(word);",
+		"ll room seen that is not acquired", "*seen = sr_load(word);", "*seen = sr_load_counter(word);",
 		"ll/resident both ways", "race",
 	},
 	{
-		"ll room that is kept", "c->ll_room = 0;", "",
+		"ll room that is kept", "c->ll_credit = 0;", "",
 		"ll/resident, then one way", "",
 	},
 	{
@@ -360,14 +360,14 @@ func TestLooksAreKept(t *testing.T) {
 			continue
 		}
 		if strings.Contains(line, "sr_load(") && line != "*seen = sr_load(word);" ||
-			strings.Contains(line, "sr_look(") && !strings.Contains(line, "&c->") {
+			strings.Contains(line, "sr_poll_once(") && !strings.Contains(line, "&c->") {
 			t.Errorf("protocol.h: %q: the explorer does not know of that value", line)
 		}
-		if strings.Contains(line, "sr_look(") {
+		if strings.Contains(line, "sr_poll_once(") {
 			kept++
 		}
 	}
 	if kept == 0 {
-		t.Error("no sr_look found")
+		t.Error("no sr_poll_once found")
 	}
 }

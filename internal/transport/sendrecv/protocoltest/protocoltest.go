@@ -9,7 +9,7 @@ package protocoltest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra -U_FORTIFY_SOURCE
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xf5209702
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x5eb4336c
 #cgo LDFLAGS: -lpthread -ldl
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -121,9 +121,9 @@ SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC
 SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
 
 SR_FN void sr_store(sr_u64 *word, sr_u64 value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-SR_FN void sr_taken(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
-SR_FN sr_u64 sr_kept(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
-SR_FN void sr_keep(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
+SR_FN void sr_store_after_read(sr_u64 *word, sr_u64 value) { sr_store(word, value); }
+SR_FN sr_u64 sr_load_counter(const sr_u64 *counter) { return __atomic_load_n(counter, __ATOMIC_RELAXED); }
+SR_FN void sr_store_counter(sr_u64 *counter, sr_u64 value) { __atomic_store_n(counter, value, __ATOMIC_RELAXED); }
 
 SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 	const sr_u64 each = (n + g->size - 1) / g->size, from = each * g->rank;
@@ -156,7 +156,7 @@ static int pt_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 	const sr_u64 *half = (const sr_u64 *)line;
 	struct pt_patience p = {0, 0};
 	for (;;) {
-		const sr_u64 low = sr_kept(half), high = sr_kept(half + 1);
+		const sr_u64 low = sr_load_counter(half), high = sr_load_counter(half + 1);
 		if (low >> 32 == flag && high >> 32 == flag) {
 			*data = (low & 0xffffffffu) | high << 32;
 			return 1;
@@ -186,7 +186,7 @@ static int pt_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 			return 0;
 		}
 	for (uint32_t i = 0; i < SR_WORDS - 1; i++)
-		data[i] = sr_kept(&word[i]);
+		data[i] = sr_load_counter(&word[i]);
 	return 1;
 }
 
