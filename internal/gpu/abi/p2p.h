@@ -175,13 +175,13 @@ static inline void p2p_relax(void) {
  */
 struct p2p_lapse {
 	uint64_t ns;
-	uint64_t looked_ns; /* last reading of the clock; 0: none yet */
+	uint64_t read_ns; /* last reading of the clock; 0: none yet */
 };
 
 /* Reads the clock. Returns how long the wait has lasted. */
 static inline uint64_t p2p_lapse(struct p2p_lapse *l, uint64_t limit_ns) {
-	const uint64_t now = p2p_raw_ns(), most = limit_ns / 8, passed = l->looked_ns ? now - l->looked_ns : 0;
-	l->looked_ns = now;
+	const uint64_t now = p2p_raw_ns(), most = limit_ns / 8, passed = l->read_ns ? now - l->read_ns : 0;
+	l->read_ns = now;
 	l->ns += passed < most ? passed : most;
 	return l->ns;
 }
@@ -222,15 +222,15 @@ static inline void p2p_beat(const struct p2p_ctx *c) {
 }
 
 /* Whether a wait for another rank sleeps after the given number of polls. */
-static inline int p2p_naps(const struct p2p_ctx *c, uint32_t looks) {
-	return c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && looks >= P2P_ADAPTIVE_YIELDS);
+static inline int p2p_naps(const struct p2p_ctx *c, uint32_t polls) {
+	return c->wake == P2P_WAKE_SLEEP || (c->wake == P2P_WAKE_ADAPTIVE && polls >= P2P_ADAPTIVE_YIELDS);
 }
 
 /* Pauses between two polls of a wait for another rank. */
-static inline void p2p_pause(const struct p2p_ctx *c, uint32_t looks) {
+static inline void p2p_pause(const struct p2p_ctx *c, uint32_t polls) {
 	struct timespec nap = {(time_t)(c->nap_ns / 1000000000u), (long)(c->nap_ns % 1000000000u)};
 	p2p_relax();
-	if (p2p_naps(c, looks))
+	if (p2p_naps(c, polls))
 		nanosleep(&nap, NULL);
 	else if (c->yield)
 		p2p_yield();

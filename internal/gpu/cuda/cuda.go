@@ -19,7 +19,7 @@ package cuda
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x40b3c60d
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x4ab53077
 #include <stdlib.h>
 #include "libcuda.h"
 #include "libnvml.h"

@@ -27,7 +27,7 @@ struct cuda_proxy {
 	uint64_t waited;    /* `submitted` at the last wait */
 	uint64_t seen;      /* last value read from page->done */
 	uint64_t launches;
-	uint32_t looks; /* calls of cuda_proxy_reached that found an incomplete copy */
+	uint32_t polls; /* calls of cuda_proxy_reached that found an incomplete copy */
 };
 
 static uint64_t done(struct cuda_proxy *p) {
@@ -155,7 +155,7 @@ int cuda_proxy_reached(struct cuda_proxy *p, uint64_t copies, int *yes, struct p
 		return P2P_OK;
 	if (!resident(p) && done(p) < copies)
 		return launch(p, e);
-	return ++p->looks % STEPS_PER_QUERY ? P2P_OK : examine(p, e);
+	return ++p->polls % STEPS_PER_QUERY ? P2P_OK : examine(p, e);
 }
 
 /* Waits until the stream is empty; *native is the driver's result code. */

@@ -23,8 +23,8 @@ struct queue {
 	void *events[P2P_EVENTS];
 	unsigned recorded_events; /* bit i: event i was recorded */
 	int recording;
-	struct p2p_error spoilt; /* the first failure within the current recording */
-	void *recorded;          /* the executable graph, NULL if nothing was recorded */
+	struct p2p_error first_error; /* the first failure within the current recording */
+	void *recorded;               /* the executable graph, NULL if nothing was recorded */
 };
 
 static int queue_bind(void *self, struct p2p_error *e) { return cuda_device_bind(((struct queue *)self)->device, e); }
@@ -43,8 +43,8 @@ static int put(struct queue *q, const char *call, int native, struct p2p_error *
 	char what[160];
 	snprintf(what, sizeof what, "%s%s", call, q->recording ? " while recording" : "");
 	int rc = cuda_fail(e, what, native);
-	if (q->recording && q->spoilt.code == P2P_OK)
-		q->spoilt = *e;
+	if (q->recording && q->first_error.code == P2P_OK)
+		q->first_error = *e;
 	return rc;
 }
 
@@ -177,7 +177,7 @@ static int record_begin(void *self, struct p2p_error *e) {
 		return rc;
 	rc = cuda_ok(e, "cuStreamBeginCapture_v2", cuStreamBeginCapture_v2(q->stream, CUDA_CAPTURE_THREAD_LOCAL));
 	q->recording = rc == P2P_OK;
-	q->spoilt.code = P2P_OK;
+	q->first_error.code = P2P_OK;
 	return rc;
 }
 
@@ -197,9 +197,9 @@ static int instantiate(struct queue *q, void *graph, struct p2p_error *e) {
 static int end_capture(struct queue *q, void **graph, struct p2p_error *e) {
 	int rc = cuda_ok(e, "cuStreamEndCapture", cuStreamEndCapture(q->stream, graph));
 	q->recording = 0;
-	if (q->spoilt.code == P2P_OK)
+	if (q->first_error.code == P2P_OK)
 		return rc;
-	*e = q->spoilt;
+	*e = q->first_error;
 	return e->code;
 }
 

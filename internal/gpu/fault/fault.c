@@ -10,8 +10,8 @@
 /* Maximum number of deferred copies; when it is reached, the oldest copy starts. */
 #define LATE 8192
 
-/* FAULT_LATE: every LOOKS-th poll of an incomplete mark completes it. */
-#define LOOKS 3
+/* FAULT_LATE: every LATE_POLLS-th poll of an incomplete mark completes it. */
+#define LATE_POLLS 3
 
 /* FAULT_KILL: longest wait for the last copy before the process is killed. */
 #define LAST_WAIT_NS 10000000000u
@@ -29,7 +29,7 @@ struct fault {
 		size_t n;
 	} late[LATE];
 	uint64_t asked, begun, marked[P2P_MARKS];
-	uint32_t looks;
+	uint32_t polls;
 	struct {
 		uint8_t *p;
 		size_t n;
@@ -117,7 +117,7 @@ static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) 
 	struct fault *f = self;
 	if (f->what == FAULT_LATE) {
 		*yes = f->begun >= f->marked[i % P2P_MARKS];
-		if (*yes || ++f->looks % LOOKS)
+		if (*yes || ++f->polls % LATE_POLLS)
 			return P2P_OK;
 		int rc = catch_up(f, f->marked[i % P2P_MARKS], e);
 		return rc || !f->ctx ? rc : f->inner->wait(f->inner->self, f->ctx, e);
@@ -137,9 +137,9 @@ static int flip(struct fault *f, uint64_t i, struct p2p_error *e) {
 
 /* Copies n bytes and kills the process, also after a failure. */
 static int die(struct fault *f, void *dst, const void *src, size_t n, struct p2p_error *e) {
-	struct p2p_progress nobody;
-	struct p2p_ctx last = {.progress = &nobody, .team = &nobody, .timeout_ns = LAST_WAIT_NS};
-	memset(&nobody, 0, sizeof nobody);
+	struct p2p_progress unused;
+	struct p2p_ctx last = {.progress = &unused, .team = &unused, .timeout_ns = LAST_WAIT_NS};
+	memset(&unused, 0, sizeof unused);
 	int rc = f->inner->copy(f->inner->self, dst, src, n, e);
 	if (rc == P2P_OK)
 		rc = f->inner->wait(f->inner->self, &last, e);

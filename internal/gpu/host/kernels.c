@@ -48,7 +48,7 @@ SR_FN void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 struct word_wait {
 	uint64_t limit_ns;
 	struct p2p_lapse lapse;
-	uint32_t looks; /* polls so far */
+	uint32_t polls; /* polls so far */
 };
 
 static int failed(const struct sr_args *a) { return __atomic_load_n(&a->state->failed, __ATOMIC_ACQUIRE) != 0; }
@@ -61,8 +61,8 @@ static int called_off(const struct sr_args *a) {
 
 /* Pauses before the next poll; false if the wait must end. */
 static int again(const struct sr_args *a, struct word_wait *p) {
-	host_pause(p->looks++);
-	if (p->looks % 64 && p->looks < HOST_SPINS + HOST_YIELDS)
+	host_pause(p->polls++);
+	if (p->polls % 64 && p->polls < HOST_SPINS + HOST_YIELDS)
 		return 1;
 	return p2p_lapse(&p->lapse, p->limit_ns) <= p->limit_ns && !called_off(a);
 }

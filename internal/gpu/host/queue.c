@@ -74,10 +74,10 @@ static void run_kernel(struct queue *q, const struct command *c) {
  * Ends when the word has the value or the queue stops. It has no deadline: the thread that waits for the queue has one.
  */
 static void run_await(struct queue *q, const struct command *c) {
-	for (uint32_t looks = 0; __atomic_load_n(c->word.at, __ATOMIC_ACQUIRE) != c->word.value; looks++) {
+	for (uint32_t polls = 0; __atomic_load_n(c->word.at, __ATOMIC_ACQUIRE) != c->word.value; polls++) {
 		if (atomic_load(&q->stop))
 			return;
-		host_pause(looks);
+		host_pause(polls);
 	}
 }
 
@@ -135,12 +135,12 @@ static uint64_t posted(const struct queue *q) { return atomic_load_explicit(&q->
 static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_error *e) {
 	struct p2p_lapse lapse = {0};
 	uint64_t done, before = UINT64_MAX;
-	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < want; looks++) {
+	for (uint32_t polls = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < want; polls++) {
 		p2p_lapse(&lapse, FULL_NS);
 		if (done != before) {
 			before = done;
 			lapse.ns = 0;
-			looks = 0;
+			polls = 0;
 		}
 		if (lapse.ns > FULL_NS) {
 			p2p_fail(e, P2P_ERR_TIMEOUT, 0, "");
@@ -151,7 +151,7 @@ static int make_way(struct queue *q, uint64_t want, const char *why, struct p2p_
 				why, (unsigned long long)(posted(q) - done), (double)lapse.ns / 1e9);
 			return P2P_ERR_TIMEOUT;
 		}
-		host_pause(looks);
+		host_pause(polls);
 	}
 	return P2P_OK;
 }
@@ -281,11 +281,11 @@ static int queue_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) 
 	uint64_t done, before = UINT64_MAX;
 	if (q->recording)
 		return p2p_fail(e, P2P_ERR_INVALID, 0, "host: queue: wait: a recording is in progress");
-	for (uint32_t looks = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < posted(q); looks++) {
+	for (uint32_t polls = 0; (done = atomic_load_explicit(&q->done, memory_order_acquire)) < posted(q); polls++) {
 		if (done != before)
 			p2p_beat(c);
 		before = done;
-		host_pause(looks);
+		host_pause(polls);
 		int rc = p2p_wait_step(c, &w, P2P_WAIT_COPY, posted(q), done, e);
 		if (rc)
 			return rc;

@@ -17,12 +17,12 @@
 #define HOST_YIELDS 256
 #define HOST_NAP_NS 20000
 
-/* Pauses after poll number `looks`, from 0, of a word whose writer cannot wake this thread. */
-static inline void host_pause(uint32_t looks) {
+/* Pauses after poll number `polls`, from 0, of a word whose writer cannot wake this thread. */
+static inline void host_pause(uint32_t polls) {
 	static const struct timespec nap = {0, HOST_NAP_NS};
-	if (looks < HOST_SPINS)
+	if (polls < HOST_SPINS)
 		p2p_relax();
-	else if (looks < HOST_SPINS + HOST_YIELDS)
+	else if (polls < HOST_SPINS + HOST_YIELDS)
 		p2p_yield();
 	else
 		nanosleep(&nap, NULL);
@@ -44,10 +44,10 @@ static inline void host_event_raise(struct host_event *e) {
 
 /* Waits until the event has been raised since host_event_count returned `seen`. */
 static inline void host_event_await(struct host_event *e, uint32_t seen) {
-	for (uint32_t looks = 0; looks < HOST_SPINS + 4; looks++) {
+	for (uint32_t polls = 0; polls < HOST_SPINS + 4; polls++) {
 		if (atomic_load(&e->count) != seen)
 			return;
-		host_pause(looks);
+		host_pause(polls);
 	}
 	atomic_fetch_add(&e->sleepers, 1);
 	while (atomic_load(&e->count) == seen)

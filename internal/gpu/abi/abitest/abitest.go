@@ -4,7 +4,7 @@ package abitest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xde4381de
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x4928d503
 #include "gpu/abi/p2p.h"
 
 static uint64_t payload_key(uint64_t seed, uint64_t size, uint64_t iter, uint64_t rank) {

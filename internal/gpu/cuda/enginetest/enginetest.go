@@ -4,7 +4,7 @@ package enginetest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xde4381de
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x4928d503
 #include "gpu/abi/p2p.h"
 
 static int start(struct p2p_engine *g, uintptr_t dst, uintptr_t src, size_t n, size_t stride, int count,

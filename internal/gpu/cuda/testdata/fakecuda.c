@@ -1,6 +1,6 @@
 /*
  * fakecuda.c: a driver library without a GPU. Device memory is host memory behind memfds; streams, events and graphs
- * are in fakestreams.h, what queues need beside in fakequeue.h, and p2p_proxy, which stays, in fakeproxy.h. Tests build
+ * are in fakestreams.h, the parts for queues in fakequeue.h, and the resident kernel p2p_proxy in fakeproxy.h. Tests build
  * it and load it through P2PBENCH_LIBCUDA.
  *
  * The environment makes it fail:

@@ -155,12 +155,12 @@ static void held_gone(const char *who) {
 /* ---- time ----------------------------------------------------------------------------------------------------- */
 
 static int elapsed(float *ms, const struct event *a, const struct event *b) {
-	const char *told = getenv("FAKE_ELAPSED_MS");
+	const char *text = getenv("FAKE_ELAPSED_MS");
 	if (!a->timing || !b->timing || !a->recorded || !b->recorded)
 		return 400;
 	if (a->done < a->recorded || b->done < b->recorded)
 		return 600;
-	*ms = told ? strtof(told, NULL) : (float)((double)(int64_t)(b->ns - a->ns) / 1e6);
+	*ms = text ? strtof(text, NULL) : (float)((double)(int64_t)(b->ns - a->ns) / 1e6);
 	return 0;
 }
 

@@ -4,7 +4,7 @@ package queuetest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0xd3627ba6
+#cgo CFLAGS: -I${SRCDIR}/../../.. -DP2P_SHARED_HEADERS=0x44356ad4
 #include "gpu/abi/p2p.h"
 
 static void *find(struct p2p_queue *q, const char *name, struct p2p_error *e) {

@@ -189,9 +189,9 @@ static void launched(const struct form *f, const struct way *w) {
 }
 
 static void await_iteration(struct rank *r, sr_u64 n) {
-	for (sr_u32 looks = 0; __atomic_load_n(&r->state.done, __ATOMIC_ACQUIRE) < n; looks++) {
+	for (sr_u32 polls = 0; __atomic_load_n(&r->state.done, __ATOMIC_ACQUIRE) < n; polls++) {
 		MUST(!__atomic_load_n(&r->state.failed, __ATOMIC_ACQUIRE));
-		host_pause(looks);
+		host_pause(polls);
 	}
 }
 

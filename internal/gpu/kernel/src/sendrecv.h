@@ -87,10 +87,10 @@ DEVICE void give_up(const sr_args *a, u32 role, u32 block, u64 want, u64 have) {
 }
 
 // Number of polls between two checks of the clock and of the host's flags: reading host memory is slow.
-constexpr u32 looks = 2048;
+constexpr u32 polls = 2048;
 
 // Whether a wait must end: the host or another wait failed, or the deadline has passed.
-DEVICE bool lost(const sr_args *a, u64 *since, u64 limit_ns) {
+DEVICE bool must_end(const sr_args *a, u64 *since, u64 limit_ns) {
 	const u64 t = now();
 	if (*since == 0)
 		*since = t;
@@ -102,12 +102,12 @@ DEVICE bool poll(const sr_args *a, u32 role, u32 block, const u64 *word, u64 wan
 #pragma unroll 1
 	for (;;) {
 #pragma unroll 1
-		for (u32 look = 0; look < looks; look++) {
+		for (u32 i = 0; i < polls; i++) {
 			have = sr_load(word);
 			if (have >= want)
 				return true;
 		}
-		if (lost(a, &since, limit_ns)) {
+		if (must_end(a, &since, limit_ns)) {
 			give_up(a, role, block, want, have);
 			return false;
 		}
@@ -164,26 +164,26 @@ DEVICE void sr_put_part(u8 *line, const u64 *data) {
 // A thread's part of a line, as read by one poll.
 struct Narrow {
 	u32 low, one, high, two;
-	MEMBER void look(const u8 *line) {
+	MEMBER void read(const u8 *line) {
 		asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
 			     : "=r"(low), "=r"(one), "=r"(high), "=r"(two)
 			     : "l"(global(line))
 			     : "memory");
 	}
-	MEMBER bool came(u64 flag) const { return one == (u32)flag && two == (u32)flag; }
+	MEMBER bool arrived(u64 flag) const { return one == (u32)flag && two == (u32)flag; }
 	MEMBER u64 flag() const { return one; }
 	MEMBER void words(u64 *data) const { data[0] = low | (u64)high << 32; }
 };
 
 struct Wide {
 	u64 first, second;
-	MEMBER void look(const u8 *line) {
+	MEMBER void read(const u8 *line) {
 		asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
 			     : "=l"(first), "=l"(second)
 			     : "l"(global(line))
 			     : "memory");
 	}
-	MEMBER bool came(u64 flag) const { return thread() % SR_LANES != SR_LANES - 1 || second == flag; }
+	MEMBER bool arrived(u64 flag) const { return thread() % SR_LANES != SR_LANES - 1 || second == flag; }
 	MEMBER u64 flag() const { return second; }
 	MEMBER void words(u64 *data) const {
 		data[0] = first;
@@ -195,25 +195,25 @@ struct Wide {
 // instruction.
 template <u32 n, class L> DEVICE bool await_lines(const sr_args *a, u32 block, const u8 *const *line, u64 flag, L *l) {
 	u64 since = 0;
-	bool came;
+	bool arrived;
 #pragma unroll 1
-	for (u32 left = looks;;) {
+	for (u32 left = polls;;) {
 #pragma unroll
 		for (u32 k = 0; k < n; k++)
-			l[k].look(line[k]);
-		came = true;
+			l[k].read(line[k]);
+		arrived = true;
 #pragma unroll
 		for (u32 k = 0; k < n; k++)
-			came = came && l[k].came(flag);
-		if (warp_all(came))
+			arrived = arrived && l[k].arrived(flag);
+		if (warp_all(arrived))
 			return true;
 		if (--left)
 			continue;
-		if (!warp_all(!lost(a, &since, a->timeout_ns)))
+		if (!warp_all(!must_end(a, &since, a->timeout_ns)))
 			break;
-		left = looks;
+		left = polls;
 	}
-	if (!came)
+	if (!arrived)
 		give_up(a, SR_RECEIVE, block, flag, l[0].flag());
 	return false;
 }

@@ -4,7 +4,7 @@ package lrutest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xc6fd5e73
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x343ad800
 #include "transport/ipc/lru/lru.h"
 
 // A message that hits, n times; the bases take turns, and nothing else is in flight. Each search begins only when the

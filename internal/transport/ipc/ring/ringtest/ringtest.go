@@ -4,7 +4,7 @@ package ringtest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x7d4278a2
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xdd38425e
 #include "transport/ipc/ring/ring.h"
 
 static uint64_t put_some(struct p2p_ring_writer *w, const struct p2p_message *m, uint64_t n) {
