@@ -1,5 +1,5 @@
-// Package cgroup reads what the control groups of this process allow it: memory and CPU time, in version 1 and version
-// 2 of the kernel's interface (Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst). It changes nothing.
+// Package cgroup reads the limits of memory and CPU time of this process's control groups, versions 1 and 2
+// (Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst in the kernel). It changes nothing.
 package cgroup
 
 import (
@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Groups are the control groups of a process, as far as a controller of interest is in them.
+// Groups are the control groups of a process that have the memory or cpu controller.
 type Groups struct {
-	memory, cpu []group // the process's own first, then its ancestors
+	memory, cpu []group // the process's own group first, then its ancestors
 }
 
 // group is one control group.
@@ -22,10 +22,10 @@ type group struct {
 	v2  bool
 }
 
-// Own are the groups of this process. Where there are none, nothing is limited.
+// Own returns the groups of this process. Without groups nothing is limited.
 func Own() Groups { return Read("/proc/self/cgroup", "/proc/self/mountinfo") }
 
-// Read finds groups by the kernel's two lists: in which groups a process is, and where these are mounted.
+// Read finds the groups of a process in files of the format of /proc/self/cgroup and /proc/self/mountinfo.
 func Read(membership, mountinfo string) Groups {
 	var g Groups
 	mounts := readMounts(mountinfo)
@@ -53,7 +53,7 @@ func Read(membership, mountinfo string) Groups {
 	return g
 }
 
-// mount is where a hierarchy, or a part of it from root on, is mounted.
+// mount is a mount point of a hierarchy or of the subtree below root.
 type mount struct {
 	root, point string
 	v2          bool
@@ -77,11 +77,11 @@ func readMounts(mountinfo string) []mount {
 	return out
 }
 
-// chain is the group of that path and its ancestors, as far as they are mounted.
+// chain returns the group at path and those of its ancestors that are mounted.
 func (m mount) chain(path string) []group {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(m.root, "/"))
 	if !ok || rest != "" && rest[0] != '/' || strings.HasPrefix(rest, "/..") {
-		rest = "" // of a container that sees its own group only
+		rest = "" // in a container that sees only its own group
 	}
 	var out []group
 	for dir := filepath.Join(m.point, rest); ; dir = filepath.Dir(dir) {
@@ -92,8 +92,7 @@ func (m mount) chain(path string) []group {
 	}
 }
 
-// Memory is how many bytes the limits of memory leave, what is cached of files counted as free; false where there is no
-// limit.
+// Memory returns how many bytes may still be allocated under the memory limits. Reclaimable page cache counts as free.
 func (g Groups) Memory() (left uint64, limited bool) {
 	left = math.MaxUint64
 	for _, c := range g.memory {
@@ -103,7 +102,7 @@ func (g Groups) Memory() (left uint64, limited bool) {
 		}
 		most, ok := c.number(limit)
 		now, nok := c.number(used)
-		if !ok || !nok || most >= math.MaxInt64/4096*4096 { // version 1's word for no limit
+		if !ok || !nok || most >= math.MaxInt64/4096*4096 { // version 1's value for no limit
 			continue
 		}
 		now -= min(now, c.stat("memory.stat", reclaimable))
@@ -112,7 +111,7 @@ func (g Groups) Memory() (left uint64, limited bool) {
 	return left, limited
 }
 
-// CPUs is how many CPUs' time the quotas allow; false where there is no quota.
+// CPUs returns the CPU time that the quotas allow, as a number of CPUs.
 func (g Groups) CPUs() (cpus float64, limited bool) {
 	cpus = math.Inf(1)
 	for _, c := range g.cpu {
@@ -123,7 +122,7 @@ func (g Groups) CPUs() (cpus float64, limited bool) {
 	return cpus, limited
 }
 
-// Throttled is in how many periods so far a quota was used up and held processes of the groups up.
+// Throttled returns the number of periods so far in which a group exhausted its quota and was throttled.
 func (g Groups) Throttled() uint64 {
 	var n uint64
 	for _, c := range g.cpu {
@@ -134,8 +133,8 @@ func (g Groups) Throttled() uint64 {
 	return n
 }
 
-// OOMKills is how many processes the kernel has killed so far because a limit of memory was reached, and the file that
-// holds the tightest one; "" where there is no limit.
+// OOMKills returns how many processes of the groups the kernel has killed for lack of memory, and the file with the
+// lowest limit; "" without a limit.
 func (g Groups) OOMKills() (n uint64, limit string) {
 	least := uint64(math.MaxUint64)
 	for _, c := range g.memory {
@@ -171,7 +170,7 @@ func (c group) quota() (cpus float64, ok bool) {
 	return float64(quota) / float64(period), err == nil && perr == nil && period > 0
 }
 
-// number reads a file of one number; false for "max", -1 and a missing file.
+// number reads a file that holds one number; ok is false for "max", -1 and a missing file.
 func (c group) number(file string) (uint64, bool) {
 	b, err := os.ReadFile(filepath.Join(c.dir, file))
 	if err != nil {
@@ -181,7 +180,7 @@ func (c group) number(file string) (uint64, bool) {
 	return n, err == nil
 }
 
-// stat is the number behind a key in a file of such lines; 0 where there is none.
+// stat returns the value of a key in a file of lines "key value"; 0 if it is missing.
 func (c group) stat(file, key string) uint64 {
 	for _, line := range lines(filepath.Join(c.dir, file)) {
 		if name, value, _ := strings.Cut(line, " "); name == key {
@@ -192,7 +191,7 @@ func (c group) stat(file, key string) uint64 {
 	return 0
 }
 
-// lines of a file; none where it cannot be read.
+// lines returns the lines of a file; nil if it cannot be read.
 func lines(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// machine writes a tree of files below a directory and reads the groups of a process in it. DIR in membership and mounts
-// stands for the directory.
+// machine writes a tree of files below a directory and reads the groups of a process in it. DIR in membership and
+// mounts stands for the directory.
 func machine(t *testing.T, membership, mounts string, files map[string]string) Groups {
 	t.Helper()
 	dir := t.TempDir()
@@ -146,7 +146,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Whoever was killed for want of memory is counted, and the limit that was reached can be named.
+// OOM kills are counted, and the file of the limit is returned.
 func TestOOMKills(t *testing.T) {
 	for name, c := range map[string]struct {
 		membership, mounts string

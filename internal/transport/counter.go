@@ -2,31 +2,32 @@ package transport
 
 import "slices"
 
-// Counter describes one of a transport's counters. Whoever adds counters up or shows them knows no more of them.
+// Counter describes one of a transport's counters. The sweep and the reports use only this description.
 type Counter struct {
-	Name string `json:"name"` // its key in Endpoint.Counters and in the result
+	Name string `json:"name"` // key in Endpoint.Counters and in the result
 	Kind Kind   `json:"kind"`
 	Unit Unit   `json:"unit,omitempty"`
-	// Label stands before the value in the line of counters below the tables; "": the line leaves the counter out.
+	// Label precedes the value in the line of counters below the tables; "": the line omits the counter.
 	Label string `json:"label,omitempty"`
-	// OmitZero leaves the counter out of that line where it is zero.
+	// OmitZero omits the counter from that line where its value is zero.
 	OmitZero bool `json:"omit_zero,omitempty"`
-	// TimeOf names the counter of the events that took this time. The line shows the time of one, behind their number.
+	// TimeOf is the name of the counter of the events that took this time. The line shows the time per event after
+	// their number.
 	TimeOf string `json:"time_of,omitempty"`
-	// Column is the head of a column of its own in the tables; "": it has none. Of a baseline's counters, the line below
-	// the tables shows those that have a column.
+	// Column is the heading of the counter's column in the tables; "": no column. For a baseline, the line below the
+	// tables shows the counters that have a column.
 	Column string `json:"column,omitempty"`
 }
 
-// Kind says how the values of one counter are put together.
+// Kind says how values of one counter are combined.
 type Kind string
 
 // The kinds of counter.
 const (
-	Count Kind = "count" // what happened since Connect: the sum over ranks
-	Gauge Kind = "gauge" // what there is now: the sum over ranks
-	Max   Kind = "max"   // what there is now: the largest of any rank
-	Min   Kind = "min"   // what there is now: the smallest of any rank
+	Count Kind = "count" // events since Connect: the sum over ranks
+	Gauge Kind = "gauge" // the current value: the sum over ranks
+	Max   Kind = "max"   // the current value: the maximum over ranks
+	Min   Kind = "min"   // the current value: the minimum over ranks
 )
 
 // Unit is the unit of a counter's values.
@@ -42,7 +43,7 @@ const (
 // Counters are the descriptions of a transport's counters, in the order in which they are shown.
 type Counters []Counter
 
-// kind is the kind of the counter of that name; one that is not described counts events.
+// kind returns the kind of the named counter, Count if it is not described.
 func (c Counters) kind(name string) Kind {
 	if i := slices.IndexFunc(c, func(c Counter) bool { return c.Name == name }); i >= 0 {
 		return c[i].Kind
@@ -50,7 +51,7 @@ func (c Counters) kind(name string) Kind {
 	return Count
 }
 
-// Join adds another rank's values to sum.
+// Join combines another rank's values with those in sum.
 func (c Counters) Join(sum, values map[string]uint64) {
 	for name, v := range values {
 		before, known := sum[name]
@@ -67,8 +68,8 @@ func (c Counters) Join(sum, values map[string]uint64) {
 	}
 }
 
-// Advance adds to total what was counted from one reading of the endpoint to the next. What is not a count becomes what
-// it is now.
+// Advance adds to total the difference between two readings of an endpoint's counters. Counters that are not counts are
+// set to their value in now.
 func (c Counters) Advance(total, before, now map[string]uint64) {
 	for name, v := range now {
 		if c.kind(name) == Count {

@@ -14,7 +14,7 @@ var kinds = transport.Counters{
 	{Name: "free", Kind: transport.Min},
 }
 
-// Counts and gauges of ranks add up; of the others the largest or the smallest counts. A rank may lack some.
+// Counts and gauges are summed over ranks; Max and Min take the maximum and minimum. A rank may lack counters.
 func TestJoin(t *testing.T) {
 	a := map[string]uint64{"messages": 2, "mapped": 2, "stride": 2, "free": 2, "undescribed": 2}
 	b := map[string]uint64{"messages": 3, "mapped": 3, "stride": 3, "free": 3, "undescribed": 3, "other": 1}
@@ -30,7 +30,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A cell has what was counted in its own batches, and of everything else what there is at its end.
+// A cell has the counts of its own batches, and the values of other counters at its end.
 func TestAdvance(t *testing.T) {
 	total := map[string]uint64{}
 	before := map[string]uint64{"messages": 10, "mapped": 9, "stride": 9, "free": 9}

@@ -1,11 +1,11 @@
-// Package transport says what a path is: a way to move bytes from one rank to another that can be timed.
+// Package transport defines the interfaces between the measurement and the packages that move bytes between ranks.
 //
-// A Transport is opened once per rank and gives an Endpoint; endpoints exchange addresses as opaque bytes, connect,
-// and then run batches. A batch is one call: warm-up and all iterations of a size run inside it, in C, and every
-// sample lands in a slice of the caller's. There is no Go call per message.
+// Each rank opens a Transport, which returns an Endpoint. Endpoints exchange addresses as opaque bytes, connect, and
+// then run batches. A batch is one call: C code runs the warm-up and all iterations of a size and stores the samples in
+// a slice of the caller. There is no Go call per message.
 //
-// The package holds interfaces and plain data only. Implementations stand below it; each passes the suite in
-// transporttest; the command names the concrete ones.
+// The package holds interfaces and plain data only. Implementations are in the packages below it; each passes the suite
+// in package transporttest, and the command lists them.
 package transport
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Op is an operation that can be timed. docs/measurement.md defines what each one's samples mean.
+// Op is an operation. docs/measurement.md defines the samples of each operation.
 type Op string
 
 // The operations.
 const (
-	OpLatency  Op = "latency"  // one message in flight, rank 0 → rank 1, until rank 0 knows that rank 1 has it
-	OpStream   Op = "stream"   // a window of messages, rank 0 → rank 1, until rank 0 knows that rank 1 has all
-	OpBidir    Op = "bidir"    // a window each way at the same time, until both ranks have all
-	OpPingPong Op = "pingpong" // there and back, halved
+	OpLatency  Op = "latency"  // one message, rank 0 → rank 1, until rank 0 knows that rank 1 has received it
+	OpStream   Op = "stream"   // a window of messages, rank 0 → rank 1, until rank 0 knows that rank 1 has received all
+	OpBidir    Op = "bidir"    // a window in each direction at the same time, until both ranks have received all
+	OpPingPong Op = "pingpong" // half the round-trip time of a message
 )
 
-// Ops lists the operations in the order in which tables show them.
+// Ops lists the operations in the order of the tables.
 var Ops = []Op{OpLatency, OpStream, OpBidir, OpPingPong}
 
-// Env is what a rank has when it opens a transport.
+// Env is the environment in which a rank opens a transport.
 type Env struct {
 	Run     string                             // names the run; unique on this host
 	Rank    int                                // this process
@@ -41,68 +41,68 @@ type Env struct {
 	Device  gpu.Device                         // this rank's, opened
 	Open    func(gpu.Info) (gpu.Device, error) // opens another rank's device in this process; the caller closes it
 	Wait    *abi.Ctx                           // clock, progress page and deadline for every wait
-	CPUs    []int                              // that each rank's timing thread is pinned to; -1: it is not
-	Region  uint64                             // bytes the largest batch needs at each end: Batch.Region()
+	CPUs    []int                              // by rank: CPU of the timing thread; -1: not pinned
+	Region  uint64                             // largest Batch.Region of the run
 	Timeout time.Duration                      // longest wait without progress
 }
 
-// Transport is one path.
+// Transport moves messages between ranks.
 type Transport interface {
-	// Probe says whether the transport can run between these devices on this machine: nil, or an error with the
-	// cause in words that wraps gpu.ErrUnsupported when the answer is no.
+	// Probe returns nil if the transport can run between these devices on this machine. Its error states the cause, and
+	// wraps gpu.ErrUnsupported if the machine cannot run the transport.
 	Probe(devices []gpu.Info) error
-	// Accepts says, before anything is opened, whether these devices can run the batch, by all that is known of them
-	// beforehand; how many iterations it has does not count. The error says what could be run instead.
+	// Accepts returns an error if these devices cannot run the batch, as far as that is known before anything is
+	// opened. It ignores the number of iterations. The error says what can be run instead.
 	Accepts(devices []gpu.Info, b Batch) error
-	// Ranks says which ranks take part in a batch; a single-process baseline answers [0].
+	// Ranks returns the ranks, of n, that run a batch. For a baseline in one process they are [0].
 	Ranks(n int) []int
-	// Open allocates what this rank needs.
+	// Open allocates the resources of this rank.
 	Open(ctx context.Context, env Env) (Endpoint, error)
 }
 
 // Endpoint is one rank's end of a transport.
 type Endpoint interface {
-	// Address is what the other ranks need to reach this one. nil: they need nothing.
+	// Address returns the data that other ranks need for Connect; nil: none.
 	Address() []byte
-	// Connect reaches the other ranks; peers[r] is rank r's Address.
+	// Connect connects to the other ranks; peers[r] is rank r's Address.
 	Connect(ctx context.Context, peers [][]byte) error
-	// Describe tells what will really run. Valid after Connect.
+	// Describe returns what will run in fact. It is valid after Connect.
 	Describe() Path
-	// Run runs one batch on this rank; every rank in Transport.Ranks calls it with the same batch.
+	// Run runs one batch on this rank. All ranks of Transport.Ranks call it with the same batch.
 	Run(ctx context.Context, b Batch, samples []int64) (Result, error)
-	// Counters returns the values of the counters that Describe describes: counts since Connect, all others as they are
-	// now. A counter that does not apply is absent.
+	// Counters returns the values of the counters in Path.Counters: counts since Connect, and current values of the
+	// others. A counter that does not apply is absent.
 	Counters() map[string]uint64
-	// Close releases everything, also after a failed Connect or Run.
+	// Close releases all resources, also after a failed Connect or Run.
 	Close() error
 }
 
-// Faults is the counter of how often a fault that was asked for struck.
+// Faults is the name of the counter of injected faults that took effect.
 const Faults = "faults"
 
-// Path is what really runs, as opposed to what was asked for.
+// Path describes what runs in fact, which may differ from the request.
 type Path struct {
 	Path       string            `json:"path"`                // "direct"
 	Engine     string            `json:"engine"`              // "ce"
 	Completion string            `json:"completion"`          // completion point of latency, stream and bidir
-	Knobs      map[string]string `json:"knobs,omitempty"`     // settings in force, by flag name
+	Knobs      map[string]string `json:"knobs,omitempty"`     // effective settings, by flag name
 	ExportUS   *float64          `json:"export_us,omitempty"` // cold costs of this endpoint, µs
 	OpenUS     *float64          `json:"open_us,omitempty"`
 	ConnectUS  *float64          `json:"connect_us,omitempty"`
-	// ThroughHost says that the payload goes through CPU memory or a NIC: links between the devices do not carry it.
+	// ThroughHost means that the payload goes through CPU memory or a NIC and not over a link between the devices.
 	ThroughHost bool `json:"through_host,omitempty"`
-	// Ways is how many pairs of ranks carry a window each at the same time in stream; 0: one.
+	// Ways is the number of pairs of ranks that transfer a window each at the same time in stream; 0: one.
 	Ways int `json:"ways,omitempty"`
-	// Warnings say where this rank does something else than was asked for, and why.
+	// Warnings say where this rank deviates from the request, and why.
 	Warnings []string `json:"warnings,omitempty"`
 	// Counters describe the endpoint's counters.
 	Counters Counters `json:"counters,omitempty"`
-	// Over names what carries the payload where it is not the link between the devices, for the titles of tables:
-	// "NIC mlx5_0", "MTU 4096".
+	// Over names, for the titles of tables, what carries the payload if that is not the link between the devices: "NIC
+	// mlx5_0", "MTU 4096".
 	Over []string `json:"over,omitempty"`
-	// OnlyRatios says why nothing but ratios within one run means anything; "": absolute figures do.
+	// OnlyRatios says why absolute figures are meaningless and only ratios within one run count; "": figures are valid.
 	OnlyRatios string `json:"only_ratios,omitempty"`
-	// Notes stand below the tables.
+	// Notes are lines below the tables.
 	Notes []Note `json:"notes,omitempty"`
 }
 
@@ -112,12 +112,12 @@ type Note struct {
 	Text  string `json:"text"`
 }
 
-// Since is the time since begin in µs, as Path has its cold costs.
+// Since returns the time since begin in µs, for the cold costs of Path.
 func Since(begin time.Time) *float64 {
 	return new(float64(time.Since(begin)) / float64(time.Microsecond))
 }
 
-// Check says how much of the payload is compared on the receiver, outside the timed part.
+// Check says how much of the payload the receiver compares, outside the timed part.
 type Check string
 
 // The kinds of check.
@@ -127,7 +127,7 @@ const (
 	CheckOff    Check = "off"    // nothing
 )
 
-// Batch is one call's worth of work.
+// Batch is the work of one call of Endpoint.Run.
 type Batch struct {
 	Op     Op     `json:"op"`
 	Size   uint64 `json:"size"`   // bytes of a message
@@ -135,22 +135,23 @@ type Batch struct {
 	Window int    `json:"window"` // messages in flight; 1 for latency and pingpong
 	Warmup int    `json:"warmup"` // iterations before the samples, at least 0
 	Iters  int    `json:"iters"`  // samples, at least 1; one per window in stream and bidir
-	First  uint64 `json:"first"`  // number of the first iteration; iterations of a cell never repeat a number
+	First  uint64 `json:"first"`  // number of the first iteration; numbers are unique in a cell
 	Seed   uint64 `json:"seed"`
-	Cell   uint64 `json:"cell"` // its number in the run: payloads of two cells differ, and so do those of two operations
+	Cell   uint64 `json:"cell"` // index of the cell in the run; payloads differ between cells and between operations
 	Check  Check  `json:"check"`
-	Graph  bool   `json:"graph"` // start each window's copies as one recorded unit
-	// Barrier is the number, counted from 1, of the barrier from which all ranks start together; 0: there is none.
+	Graph  bool   `json:"graph"` // launch each window's copies as one recorded graph
+	// Barrier is the number, from 1, of the barrier at which all ranks start; 0: no barrier.
 	Barrier uint64 `json:"barrier"`
 }
 
-// slotAlign keeps the messages of a window on separate pages of the GPU's copy engine and separate cache lines.
+// slotAlign, in bytes, keeps the messages of a window on separate pages of the GPU's copy engine and separate cache
+// lines.
 const slotAlign = 512
 
-// Stride is the distance in bytes between two messages of a window.
+// Stride is the distance in bytes between messages of a window.
 func (b Batch) Stride() uint64 { return (b.Size + slotAlign - 1) / slotAlign * slotAlign }
 
-// Region is how many bytes the batch touches at each end; math.MaxUint64 when that is more than a uint64 holds.
+// Region returns the size in bytes of the buffer that the batch needs on each rank; math.MaxUint64 on overflow.
 func (b Batch) Region() uint64 {
 	high, low := bits.Mul64(b.Stride(), uint64(max(b.Window, 1)))
 	sum, carry := bits.Add64(low, b.Offset, 0)
@@ -160,45 +161,45 @@ func (b Batch) Region() uint64 {
 	return sum
 }
 
-// Result is one rank's account of a batch.
+// Result is the result of a batch on one rank.
 type Result struct {
 	// Entered is the CLOCK_MONOTONIC_RAW time in ns at which this rank left the barrier.
 	Entered int64 `json:"entered"`
-	// FirstNS is the duration of the first iteration, warm-up or not; 0 on a rank that takes no samples.
+	// FirstNS is the duration of the first iteration, including warm-up iterations; 0 on a rank that takes no samples.
 	FirstNS int64 `json:"first_ns"`
-	// Samples is how many of the caller's samples were filled: Batch.Iters, or 0 on a rank that only answers.
+	// Samples is the number of samples stored: Batch.Iters, or 0 on a rank that does not time.
 	Samples int `json:"samples"`
-	// Engine is what moved the messages, where the path chooses by size; "": what Path says.
+	// Engine is the engine that moved the messages, if the path chooses by size; "": Path.Engine.
 	Engine string `json:"engine,omitempty"`
-	// Checked counts the payload bytes that were compared.
+	// Checked is the number of payload bytes compared.
 	Checked uint64 `json:"checked"`
-	// Conns are the connections over which this rank sent; nil: the path has none of its own.
+	// Conns are the connections over which this rank sent; nil if the path has no connections.
 	Conns []ConnStat `json:"conns,omitempty"`
 }
 
-// ConnStat is what one connection did in the samples of a batch.
+// ConnStat holds the statistics of one connection in the samples of a batch.
 type ConnStat struct {
-	Rank     int    `json:"rank"` // that sends
-	Conn     int    `json:"conn"` // its number among that rank's
+	Rank     int    `json:"rank"` // the sender
+	Conn     int    `json:"conn"` // index among the sender's connections
 	Messages uint64 `json:"messages"`
-	// BusyNS is the time from the start of each sample to the connection's last completion in it, added up.
+	// BusyNS is the sum over samples of the time from the start of a sample to the connection's last completion in it.
 	BusyNS int64 `json:"busy_ns"`
-	// Latency counts the messages by how long each took from its post to its completion at the sender: {ns, count}, ns
-	// ascending. Values are at most 1/32 from the true ones.
+	// Latency is a histogram of the time from post to completion at the sender: {ns, count} in ascending order of ns,
+	// with a relative error of at most 1/32.
 	Latency [][2]int64 `json:"latency"`
 }
 
-// CorruptError reports a payload that arrived wrong.
+// CorruptError reports a wrong payload byte at the receiver.
 type CorruptError struct {
 	Path      string `json:"path"`
 	Op        Op     `json:"op"`
 	Size      uint64 `json:"size"`
 	Iteration uint64 `json:"iteration"` // Batch.First + index, warm-up included
 	Slot      int    `json:"slot"`      // message within the window
-	Offset    uint64 `json:"offset"`    // of the first wrong byte within the message
+	Offset    uint64 `json:"offset"`    // offset of the first wrong byte in the message
 	Expected  byte   `json:"expected"`
 	Got       byte   `json:"got"`
-	Count     uint64 `json:"count"` // wrong bytes in the message
+	Count     uint64 `json:"count"` // number of wrong bytes in the message
 }
 
 func (e *CorruptError) Error() string {

@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Messages of a window stand 512 bytes apart and do not overlap; the region holds all of them.
+// Messages of a window have a stride that is a multiple of 512 bytes and do not overlap; the region holds all of them.
 func TestLayout(t *testing.T) {
 	for _, c := range []struct {
 		size, offset   uint64
@@ -24,7 +24,7 @@ func TestLayout(t *testing.T) {
 		{513, 13, 2, 1024, 2061},
 		{1 << 30, 1, 3, 1 << 30, 3<<30 + 1},
 		{4<<30 + 1, 0, 2, 4<<30 + 512, 8<<30 + 1024},
-		{100, 0, 0, 512, 512}, // a batch that is yet to be told its window
+		{100, 0, 0, 512, 512}, // a batch without a window
 	} {
 		b := transport.Batch{Size: c.size, Offset: c.offset, Window: c.window}
 		if b.Stride() != c.stride || b.Region() != c.region {
@@ -36,7 +36,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// The message of exit code 5 names everything that is known of the place, in one line.
+// The error of exit code 5 names the place of the wrong byte in one line.
 func TestCorruptError(t *testing.T) {
 	e := &transport.CorruptError{
 		Path: "ipc direct/ce", Op: transport.OpStream, Size: 4096, Iteration: 17, Slot: 3, Offset: 100, Expected: 0x0f, Got: 0xa0, Count: 2,
@@ -47,7 +47,7 @@ func TestCorruptError(t *testing.T) {
 	}
 }
 
-// Batches cross to workers as JSON; nothing is lost, the largest figures included.
+// A batch survives encoding as JSON, with the largest values.
 func TestBatchCrosses(t *testing.T) {
 	b := transport.Batch{
 		Op: transport.OpBidir, Size: 1<<64 - 1, Offset: 1<<63 + 1, Window: 3, Warmup: 4, Iters: 5, First: 1<<53 + 1, Seed: 1<<64 - 1,

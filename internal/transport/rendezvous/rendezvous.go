@@ -1,10 +1,11 @@
-// Package rendezvous is what two ranks of one host share before they can measure anything: a word with each other, in which
-// file descriptors travel too, and a piece of memory for their control words.
+// Package rendezvous connects two ranks of one host: they exchange one message each, which may carry a file descriptor,
+// and map shared memory for their control words.
 //
-// Rank 0 listens on a Unix socket in the abstract namespace and makes the memory, a memfd; rank 1 dials. Each sends
-// the other one message; after that the socket is the transport's, for more descriptors. Nothing has a name in a file system and nothing can be left behind.
+// Rank 0 listens on a Unix socket in the abstract namespace and creates the memory, a memfd; rank 1 dials. After the
+// exchange the transport may send more descriptors over the socket. Nothing has a name in a file system, so nothing is
+// left behind.
 //
-// The package does not know what the message says or how the memory is laid out: that is each transport's own.
+// Each transport defines the content of the messages and the layout of the memory.
 package rendezvous
 
 import (
@@ -18,25 +19,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Message is what each rank tells the other.
+// Message is what each rank sends to the other.
 type Message struct {
 	Payload []byte // at most maxPayload bytes
-	FD      int    // travels beside the payload; -1: none. A received one is the receiver's to close
+	FD      int    // file descriptor sent with the payload; -1: none. The receiver closes it
 }
 
-// maxPayload is how long a Payload may be.
+// maxPayload is the maximum length of a Payload, in bytes.
 const maxPayload = 2048
 
-// Conn is one rank's end.
+// Conn is one rank's end of the connection.
 type Conn struct {
 	run    string
-	server *listener // rank 0's, until it has connected
+	server *listener // rank 0 only
 	mem    []byte    // shared, once connected
-	socket int       // to the other rank, once connected; -1
-	user   int       // whose process the other rank must be
+	socket int       // to the other rank; -1 before Connect
+	user   int       // user ID that the other rank must have
 }
 
-// Open starts a rank's end; rank 0 listens from here on. run is unique on this host.
+// Open makes a rank's end; rank 0 starts to listen. run is unique on this host.
 func Open(run string, rank int) (*Conn, error) {
 	l := &Conn{run: run, socket: -1, user: os.Geteuid()}
 	if rank != 0 {
@@ -53,7 +54,7 @@ type address struct {
 	Socket string `json:"socket,omitempty"`
 }
 
-// Address is rank 0's, which rank 1 needs. It is JSON.
+// Address returns the data that rank 1 needs from rank 0, as JSON.
 func (l *Conn) Address() []byte {
 	var a address
 	if l.server != nil {
@@ -63,8 +64,8 @@ func (l *Conn) Address() []byte {
 	return b
 }
 
-// Connect swaps messages with the other rank and maps the shared memory, zeroed at first. server is rank 0's Address;
-// ctx needs a deadline. own.FD stays the caller's.
+// Connect exchanges messages with the other rank and maps the shared memory, which is zero. server is rank 0's Address;
+// ctx needs a deadline. The caller keeps ownership of own.FD.
 func (l *Conn) Connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
 	theirs, err := l.connect(ctx, server, own, bytes)
 	if err != nil {
@@ -75,7 +76,7 @@ func (l *Conn) Connect(ctx context.Context, server []byte, own Message, bytes in
 
 func (l *Conn) connect(ctx context.Context, server []byte, own Message, bytes int) (Message, error) {
 	if len(own.Payload) > maxPayload {
-		return Message{}, fmt.Errorf("message of %d bytes, at most %d fit", len(own.Payload), maxPayload)
+		return Message{}, fmt.Errorf("message of %d bytes: want at most %d", len(own.Payload), maxPayload)
 	}
 	if l.server != nil {
 		return l.serve(ctx, own, bytes)
@@ -108,7 +109,7 @@ func (l *Conn) serve(ctx context.Context, own Message, bytes int) (Message, erro
 	return theirs, l.share(fd, bytes, theirs)
 }
 
-// share maps the memory behind fd. When it cannot, the peer's message is of no use any more.
+// share maps the memory of fd. On error it closes the descriptor of the peer's message.
 func (l *Conn) share(fd, bytes int, theirs Message) error {
 	mem, err := unix.Mmap(fd, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -119,7 +120,7 @@ func (l *Conn) share(fd, bytes int, theirs Message) error {
 	return nil
 }
 
-// newMemory makes the memory of the control words.
+// newMemory creates the memory for the control words.
 func newMemory(bytes int) (int, error) {
 	fd, err := unix.MemfdCreate("p2pbench-rendezvous", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -132,14 +133,14 @@ func newMemory(bytes int) (int, error) {
 	return fd, nil
 }
 
-// Memory is the shared memory, nil before Connect and after Close.
+// Memory returns the shared memory; nil before Connect and after Close.
 func (l *Conn) Memory() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(l.mem)) }
 
-// Socket is a descriptor of the connection to the other rank, a Unix seqpacket socket over which more descriptors may
-// travel; -1 before Connect and after Close.
+// Socket returns the Unix seqpacket socket to the other rank, over which more descriptors may be sent; -1 before
+// Connect and after Close.
 func (l *Conn) Socket() int { return l.socket }
 
-// Close unmaps the memory, hangs up and stops listening. A second Close does nothing.
+// Close unmaps the memory, closes the connection and stops listening. A second Close does nothing.
 func (l *Conn) Close() error {
 	var errs []error
 	if l.server != nil {

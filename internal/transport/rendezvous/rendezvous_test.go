@@ -40,7 +40,7 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// pipe returns both ends of a pipe; the one to read is a bare descriptor.
+// pipe returns both ends of a pipe; the read end is a plain descriptor.
 func pipe(t *testing.T) (int, *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -66,7 +66,7 @@ func TestSwap(t *testing.T) {
 		done <- outcome{m, err}
 	}()
 	address := server.Address()
-	// A stranger is turned away, and the rank still served.
+	// A stranger is rejected, and the rank is still served.
 	c, err := net.Dial("unixpacket", server.server.name)
 	if err != nil {
 		t.Fatal(err)
@@ -97,10 +97,10 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// A stranger that connects and says nothing keeps the rank from its peer for a while only.
+// A stranger that connects and sends nothing delays the rank only until a timeout.
 func TestSilentStranger(t *testing.T) {
 	server, client := ends(t)
-	server.server.patience = 50 * time.Millisecond
+	server.server.timeout = 50 * time.Millisecond
 	c, err := net.Dial("unixpacket", server.server.name)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// Whoever waits for the other rank, at whatever point, stops when the run is cancelled, and says that it was.
+// Every wait for the other rank ends with the cause of the cancellation when the context is cancelled.
 func TestCancelled(t *testing.T) {
 	server, client := ends(t)
 	mute, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: server.server.name + "-mute", Net: "unixpacket"})
@@ -183,7 +183,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// A process of another user is told nothing, whichever end it is.
+// Both ends send nothing to a process of another user.
 func TestOtherUser(t *testing.T) {
 	for name, foreign := range map[string]func(server, client *Conn){
 		"rank 1": func(server, _ *Conn) { server.server.user++ },
@@ -203,7 +203,7 @@ func TestOtherUser(t *testing.T) {
 			if err == nil || len(m.Payload) > 0 {
 				t.Errorf("rank 1 was told %q, %v", m.Payload, err)
 			}
-			cancel() // rank 0 goes on waiting for its peer
+			cancel() // rank 0 would continue to wait for its peer
 			if err := <-served; !errors.Is(err, context.Canceled) {
 				t.Errorf("rank 0: %v, want that it waited on", err)
 			}

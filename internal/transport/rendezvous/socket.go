@@ -12,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hello is how a message travels. File descriptors travel beside it: rank 0's shared memory, then the message's own,
-// if it has one.
+// hello is the encoding of a message. It is sent with up to two file descriptors: that of the shared memory (rank 0
+// only), then that of the message.
 type hello struct {
 	Run     string `json:"run"`
 	Payload []byte `json:"payload"`
 	HasFD   bool   `json:"has_fd"`
-	fd      int    // to send; what came is kept apart
+	fd      int    // descriptor to send; not set on receive
 }
 
-// maxHello is more than a hello with the longest payload takes.
+// maxHello is an upper bound of the encoded length of a hello.
 const maxHello = 4096
 
-// listener is rank 0's socket, in the abstract namespace: it vanishes with the process.
+// listener is rank 0's socket in the abstract namespace, which ends with the process.
 type listener struct {
-	l        *net.UnixListener
-	name     string
-	user     int           // whose processes are welcome
-	patience time.Duration // with one connection, before the next is heard
+	l       *net.UnixListener
+	name    string
+	user    int           // user ID of accepted peers
+	timeout time.Duration // wait for the hello of one connection before the next is accepted
 }
 
 func listen(run string, user int) (*listener, error) {
@@ -38,13 +38,13 @@ func listen(run string, user int) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	return &listener{l: l, name: name, user: user, patience: helloTimeout}, nil
+	return &listener{l: l, name: name, user: user, timeout: helloTimeout}, nil
 }
 
 func (s *listener) Close() error { return s.l.Close() }
 
-// swap waits for the peer, takes its hello and answers with own and the memory's descriptor. It returns the peer's
-// message and a descriptor of the connection.
+// swap waits for the peer, receives its hello and replies with own and the descriptor of the memory. It returns the
+// peer's message and a descriptor of the connection.
 func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, int, error) {
 	defer bound(ctx, s.l)()
 	for {
@@ -65,7 +65,7 @@ func (s *listener) swap(ctx context.Context, own hello, memory int) (Message, in
 	}
 }
 
-// finish makes a message of what came, and keeps a descriptor of the connection instead of the connection.
+// finish returns the received message and a descriptor of the connection, and closes c.
 func finish(c *net.UnixConn, h hello, fds []int) (Message, int, error) {
 	defer func() { _ = c.Close() }()
 	m, err := message(h, fds)
@@ -80,7 +80,7 @@ func finish(c *net.UnixConn, h hello, fds []int) (Message, int, error) {
 	return m, socket, nil
 }
 
-// descriptor duplicates the connection's.
+// descriptor returns a duplicate of the connection's descriptor.
 func descriptor(c *net.UnixConn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -96,24 +96,24 @@ func descriptor(c *net.UnixConn) (int, error) {
 	return fd, nil
 }
 
-// errStranger marks a connection that is not from this run.
+// errStranger means that the peer does not belong to this run.
 var errStranger = errors.New("not a rank of this run")
 
-// errDropped says that this process may not hold the descriptors that the peer sent.
+// errDropped means that the kernel dropped received descriptors because of a limit.
 var errDropped = errors.New("file descriptors were dropped: raise the limit of open files (ulimit -n)")
 
-// helloTimeout is how long rank 0 listens to a connection that says nothing.
+// helloTimeout is how long rank 0 waits for the hello of a connection.
 const helloTimeout = 5 * time.Second
 
 func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory int) (hello, []int, error) {
-	if err := ofUser(c, s.user); err != nil {
+	if err := checkUser(c, s.user); err != nil {
 		return hello{}, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	theirs, fds, err := receive(ctx, c)
 	if err != nil && !errors.Is(err, errDropped) {
-		return hello{}, nil, errors.Join(err, errStranger) // a rank speaks at once and makes sense
+		return hello{}, nil, errors.Join(err, errStranger) // a rank sends a valid hello at once
 	}
 	if err != nil {
 		return hello{}, nil, err
@@ -129,7 +129,8 @@ func (s *listener) serve(ctx context.Context, c *net.UnixConn, own hello, memory
 	return theirs, fds, nil
 }
 
-// dial reaches rank 0, a process of user, swaps hellos and returns rank 0's message, the memory's descriptor and the connection's.
+// dial connects to rank 0, a process of user, and exchanges hellos. It returns rank 0's message, the descriptor of the
+// memory and that of the connection.
 func dial(ctx context.Context, name string, user int, own hello) (Message, int, int, error) {
 	theirs, fds, c, err := ask(ctx, name, user, own)
 	if err != nil {
@@ -147,7 +148,7 @@ func dial(ctx context.Context, name string, user int, own hello) (Message, int, 
 	return m, fds[0], socket, nil
 }
 
-// ask connects and swaps hellos.
+// ask connects and exchanges hellos.
 func ask(ctx context.Context, name string, user int, own hello) (_ hello, _ []int, _ *net.UnixConn, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unixpacket", name)
@@ -160,7 +161,7 @@ func ask(ctx context.Context, name string, user int, own hello) (_ hello, _ []in
 			_ = c.Close()
 		}
 	}()
-	if err := ofUser(c, user); err != nil {
+	if err := checkUser(c, user); err != nil {
 		return hello{}, nil, nil, err
 	}
 	if err := send(ctx, c, own, -1); err != nil {
@@ -170,7 +171,7 @@ func ask(ctx context.Context, name string, user int, own hello) (_ hello, _ []in
 	return theirs, fds, c, err
 }
 
-// message joins what came as bytes with the descriptors that came beside them.
+// message makes a Message from a hello and the descriptors received with it.
 func message(h hello, fds []int) (Message, error) {
 	m := Message{Payload: h.Payload, FD: -1}
 	switch {
@@ -178,15 +179,16 @@ func message(h hello, fds []int) (Message, error) {
 		m.FD = fds[0]
 	case h.HasFD:
 		closeAll(fds)
-		return Message{}, fmt.Errorf("%d file descriptors came with the message, want 1", len(fds))
+		return Message{}, fmt.Errorf("received %d file descriptors with the message, want 1", len(fds))
 	default:
 		closeAll(fds)
 	}
 	return m, nil
 }
 
-// ofUser refuses a peer that is not a process of that user: a handle is the right to write into memory.
-func ofUser(c *net.UnixConn, user int) error {
+// checkUser returns errStranger if the peer is not a process of that user: whoever gets a handle can write to the
+// memory.
+func checkUser(c *net.UnixConn, user int) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -228,7 +230,7 @@ func send(ctx context.Context, c *net.UnixConn, h hello, memory int) error {
 	return ended(ctx, err)
 }
 
-// bound makes what is done on c end with ctx, until free is called.
+// bound makes operations on c fail when ctx ends, until free is called.
 func bound(ctx context.Context, c interface{ SetDeadline(time.Time) error }) (free func() bool) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(deadline)
@@ -236,7 +238,7 @@ func bound(ctx context.Context, c interface{ SetDeadline(time.Time) error }) (fr
 	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 }
 
-// ended is err, or, where somebody cancelled ctx, that.
+// ended returns the cause of ctx's cancellation if ctx was cancelled, and err otherwise.
 func ended(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)

@@ -1,7 +1,7 @@
-// Package transporttest is the suite that every transport passes: what a user relies on, whatever the path.
+// Package transporttest is the conformance suite for transports.
 //
-// It runs over real processes, one a rank, through the same workers as the command. A test package that uses it
-// calls [Main] from TestMain, so that its binary can play the worker.
+// It runs one process per rank, by the same workers as the command. A test package that uses it calls [Main] from
+// TestMain, because the workers are processes of the test binary.
 package transporttest
 
 import (
@@ -28,11 +28,11 @@ func Drivers() map[string]gpu.Driver {
 	return map[string]gpu.Driver{host.Kind: host.Driver(), "cuda": cuda.New()}
 }
 
-// Main runs the tests, or a worker when the binary was started as one. build makes the transport under test from its
+// Main runs the tests, or a worker if the binary was started as one. build makes the transport under test from its
 // options.
 func Main(m *testing.M, build func(options json.RawMessage) (transport.Transport, error)) {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
-		drivers := Drivers() // one of each: devices that are to reach each other are opened by the same driver
+		drivers := Drivers() // one per process: devices can access each other only if the same driver opened them
 		os.Exit(worker.Serve(worker.Factory{
 			Device:    func(i gpu.Info, inject string) (gpu.Device, error) { return open(drivers[i.Kind], i, inject) },
 			Transport: func(_ string, options json.RawMessage) (transport.Transport, error) { return build(options) },
@@ -50,7 +50,7 @@ func open(driver gpu.Driver, i gpu.Info, inject string) (gpu.Device, error) {
 	return fault.Wrap(d, f), err
 }
 
-// Arm names a transport with its options.
+// Arm makes an arm from a transport's name and options.
 func Arm(t *testing.T, name string, options any) worker.Arm {
 	t.Helper()
 	b, err := json.Marshal(options)
@@ -60,8 +60,8 @@ func Arm(t *testing.T, name string, options any) worker.Arm {
 	return worker.Arm{Name: name, Transport: name, Options: b}
 }
 
-// Require skips the test when the machine has fewer than n devices of that kind, or fails it when the environment
-// variable P2PBENCH_REQUIRE, a list such as "cuda,nccl", says that they must be there.
+// Require returns the devices of d. If there are fewer than n it skips the test, or fails it if the environment
+// variable P2PBENCH_REQUIRE, a list such as "cuda,nccl", names the kind.
 func Require(t *testing.T, d gpu.Driver, n int) []gpu.Info {
 	t.Helper()
 	infos, err := d.Devices()
@@ -82,12 +82,12 @@ func Require(t *testing.T, d gpu.Driver, n int) []gpu.Info {
 type Subject struct {
 	Arm       worker.Arm
 	Devices   []gpu.Info
-	Ranks     []int  // that take part in a batch
-	Free      uint64 // bytes each device may be asked for; messages beyond 4 GiB are tested when they fit
+	Ranks     []int  // ranks that run a batch
+	Free      uint64 // bytes that may be allocated on each device; messages above 4 GiB are tested if they fit
 	Graph     bool   // the engine can record a window
-	MaxSize   uint64 // bytes of the largest message; 0: there is no limit
+	MaxSize   uint64 // bytes of the largest message; 0: no limit
 	MinSize   uint64 // bytes of the smallest message
-	SkipLarge bool   // no messages beyond 4 GiB: another form of the transport is tested with these
+	SkipLarge bool   // skip messages above 4 GiB, which another subject of the same transport covers
 }
 
 // Run runs the whole suite.
@@ -108,7 +108,7 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// How a run ends, for a transport's own tests.
+// Errors of a run, for a transport's own tests.
 var (
 	ErrHang   = worker.ErrHang
 	ErrFailed = worker.ErrFailed
@@ -147,7 +147,7 @@ func (s Subject) team(t *testing.T, region uint64, change func(*worker.Config)) 
 	return team
 }
 
-// must runs a batch and checks what every batch must show.
+// must runs a batch and checks samples, counters and the number of bytes verified.
 func (s Subject) must(t *testing.T, team *worker.Team, b transport.Batch) {
 	t.Helper()
 	out, err := team.Run(t.Context(), 0, s.Ranks, b)
@@ -184,7 +184,7 @@ func batch(op transport.Op, size uint64) transport.Batch {
 	return b
 }
 
-// possible are the sizes that the transport takes.
+// possible returns the sizes that the transport supports.
 func (s Subject) possible(sizes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(sizes), func(size uint64) bool { return size < s.MinSize })
 }
@@ -244,7 +244,7 @@ func (s Subject) large(t *testing.T) {
 	if s.MaxSize > 0 {
 		_, err := s.team(t, 4096, nil).Run(t.Context(), 0, s.Ranks, batch(transport.OpLatency, s.MaxSize+1))
 		if !errors.Is(err, worker.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprint("at most ", s.MaxSize)) {
-			t.Errorf("%d bytes: got %v, want a refusal that names the most", s.MaxSize+1, err)
+			t.Errorf("%d bytes: got %v, want an error that names the maximum", s.MaxSize+1, err)
 		}
 		return
 	}
@@ -256,7 +256,7 @@ func (s Subject) large(t *testing.T) {
 	s.must(t, s.team(t, b.Region(), nil), b)
 }
 
-// corruption flips one byte of one message: the run must end and name the place.
+// corruption flips one byte of one message: the run must end with an error that names the message and the offset.
 func (s Subject) corruption(t *testing.T) {
 	for _, c := range []struct {
 		op             transport.Op
@@ -280,7 +280,7 @@ func (s Subject) corruption(t *testing.T) {
 			})
 			_, err := team.Run(t.Context(), 0, s.Ranks, b)
 			if !errors.Is(err, worker.ErrCorrupt) {
-				t.Fatalf("a flipped byte went unnoticed: %v", err)
+				t.Fatalf("a flipped byte was not detected: %v", err)
 			}
 			want := fmt.Sprintf("%s, size %d, iteration %d, message %d: offset %d expected", c.op, c.size, c.iter, c.slot, c.offset)
 			if !strings.Contains(err.Error(), want) {
@@ -306,7 +306,7 @@ func (s Subject) impossible(t *testing.T) {
 	}
 }
 
-// killed kills the last rank that takes part in the middle of a batch that would last for hours.
+// killed kills the last participating rank during a batch that would last for hours.
 func (s Subject) killed(t *testing.T) {
 	b := batch(transport.OpLatency, 8)
 	b.Iters = 1 << 24
@@ -319,7 +319,7 @@ func (s Subject) killed(t *testing.T) {
 	}
 }
 
-// leavesNothing opens and closes several times and looks for what stays.
+// leavesNothing checks that opening and closing leaves no file descriptor open.
 func (s Subject) leavesNothing(t *testing.T) {
 	once := func() {
 		team := s.team(t, 8192, nil)
@@ -331,7 +331,7 @@ func (s Subject) leavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	once() // what Go itself opens on first use
+	once() // Go's runtime opens descriptors on first use
 	before := descriptors(t)
 	once()
 	if after := descriptors(t); len(after) > len(before) {
@@ -339,7 +339,7 @@ func (s Subject) leavesNothing(t *testing.T) {
 	}
 }
 
-// descriptors lists what this process has open.
+// descriptors lists the open file descriptors of this process.
 func descriptors(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -1,5 +1,6 @@
-// Package dummy is a transport for tests that nothing else in the tree knows of: rank 0 copies each message within its
-// own memory and compares it, rank 1 only counts along. It shows what a transport can have in a result by itself.
+// Package dummy is a transport for tests that no other package refers to. Rank 0 copies each message within its own
+// memory and compares it; rank 1 only counts. It shows that a transport's counters, knobs and notes reach the result
+// without changes elsewhere.
 package dummy
 
 import (
@@ -19,7 +20,7 @@ type Options struct {
 	Colour string `json:"colour"`
 }
 
-// counters describe the endpoint's.
+// counters describes the endpoint's counters.
 var counters = transport.Counters{
 	{Name: "messages", Kind: transport.Count},
 	{Name: "copies", Kind: transport.Count, Label: "copies made"},

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { transporttest.Main(m, dummy.New) }
 
-// measure runs the dummy beside itself, as the command runs any transport.
+// measure runs the dummy with itself as the baseline, as the command runs any transport.
 func measure(t *testing.T) record.Document {
 	t.Helper()
 	device := transporttest.Require(t, host.Driver(), 1)[0]
@@ -61,8 +61,8 @@ func measure(t *testing.T) record.Document {
 	return doc
 }
 
-// A transport that no other package knows has its counters, with labels and units, its knobs and its notes in every view,
-// from a run as from its file.
+// Every view of a run and of its file has the counters, with labels and units, the knobs and the notes of a transport
+// that no other package refers to.
 func TestViews(t *testing.T) {
 	doc := measure(t)
 	var file bytes.Buffer
@@ -92,7 +92,7 @@ func view(t *testing.T, d record.Document, format string) string {
 	return b.String()
 }
 
-// Four blocks of 5 samples a cell, after 2, 1, 1 and 1 of warm-up: 25 messages, on 2 ranks.
+// Four blocks of 5 samples per cell, after 2, 1, 1 and 1 iterations of warm-up: 25 messages on each of 2 ranks.
 const messages = 25
 
 // table has what both cells counted together, or what there was.
