@@ -5,43 +5,43 @@ import (
 	"slices"
 )
 
-// Sizes of these claims: those from which on sharing has to keep the bandwidth, and smaller ones.
+// Sizes of these claims. Sharing must keep the bandwidth at the sizes of anpLarge.
 var (
 	anpLarge = []uint64{64 << 10, 256 << 10, 1 << 20}
 	anpSizes = append([]uint64{8, 4 << 10}, anpLarge...)
 )
 
-// anpHost is the largest between CPU memories, which a CPU may have to carry.
+// anpHost is the largest size in CPU memory, where a CPU may have to emulate the NIC.
 const anpHost = 256 << 10
 
-// anpKeeps is the part of the bandwidth, or of the message rate, that may not be lost.
+// anpKeeps is the fraction of the bandwidth, or of the message rate, that must remain.
 const anpKeeps = 0.97
 
 const anpHardware = "Published for a collective on AMD Pollara NICs; measured point to point on the devices that the result " +
 	"names. If the CPU emulates the NIC (soft-RoCE), absolute figures are meaningless and only ratios are shown. "
 
-// anpArm is `p2pbench rdma` with 16 connections and flags. Two windows of each connection are a sample.
+// anpArm is `p2pbench rdma` with 16 connections and more flags. A sample has two windows of each connection.
 func anpArm(label string, flags ...string) Arm {
 	return Arm{Label: label, Args: append([]string{"rdma", "--conns", "16", "--windows", "2"}, flags...)}
 }
 
-// anpShared is as many groups of 16 connections, each with one queue pair that is so many times as deep.
+// anpShared is 16 connections in groups, each of which shares one queue pair with this multiplier of the depth.
 func anpShared(groups, depth int) Arm {
 	label := fmt.Sprintf("groups %d, depth %d", groups, depth)
 	return anpArm(label, "--groups", fmt.Sprint(groups), "--qps", "1", "--depth", fmt.Sprint(depth))
 }
 
-// anpOwn is 16 connections with so many queue pairs each.
+// anpOwn is 16 connections with qps queue pairs each.
 func anpOwn(qps int) Arm {
 	return anpArm(fmt.Sprintf("unshared, QPs %d", qps), "--groups", "0", "--qps", fmt.Sprint(qps))
 }
 
-// anpOwnDeep is 16 connections with a queue pair each that is twice as deep as they need.
+// anpOwnDeep is 16 connections with one queue pair each of twice the required depth.
 func anpOwnDeep() Arm {
 	return anpArm("unshared, depth 2", "--groups", "0", "--qps", "1", "--depth", "2")
 }
 
-// anpTest is a window of messages on every connection of either arm.
+// anpTest compares windows of messages on all connections of both arms.
 func anpTest(name string, a, b Arm, sizes []uint64, expect ...Expectation) Test {
 	return Test{
 		Name: name, A: a, B: b, Op: "stream", Sizes: sizes, Iters: 100, Warmup: 10,
@@ -50,14 +50,14 @@ func anpTest(name string, a, b Arm, sizes []uint64, expect ...Expectation) Test 
 	}
 }
 
-// anpCounted is a test that counters decide, so that a few small messages do.
+// anpCounted is a test of counters, for which a few small messages suffice.
 func anpCounted(expect ...Expectation) Test {
 	t := anpTest("", anpShared(4, 2), anpOwn(4), []uint64{4 << 10}, expect...)
 	t.Iters, t.Warmup = 10, 2
 	return t
 }
 
-// anp20 are the claims of ROCm/amd-anp#20, queue pairs that communicators share.
+// anp20 returns the claims of ROCm/amd-anp#20: queue pairs shared by communicators.
 func anp20() []Claim {
 	return []Claim{sharingKeepsBandwidth(), sharingSavesQPs(), sharedDepth(), setupTime(), immVsFIFO()}
 }

@@ -25,7 +25,7 @@ func TestGoldenANP(t *testing.T) {
 	}
 }
 
-// arms is a run of the preset anp-20.
+// arms returns a run of the preset anp-20.
 func arms() record.Document {
 	d := reporttest.Pooled()
 	d.Preset, d.Command = "anp-20", []string{"p2pbench", "rdma", "--preset", "anp-20"}
@@ -48,7 +48,7 @@ func arms() record.Document {
 	return d
 }
 
-// Where only ratios mean anything, a claim shows its factor and no time.
+// If only ratios are meaningful, a claim shows its factor but no times.
 func TestClaimOfRatios(t *testing.T) {
 	claims, err := Find([]string{"anp-20/setup-time"})
 	if err != nil {

@@ -1,15 +1,14 @@
-// Package claim holds what the authors of the systems behind p2pbench published, each claim as a comparison that can
-// be run here, and judges what came of it.
+// Package claim holds published claims about point-to-point transfer as comparisons that p2pbench can run, and judges
+// their results.
 //
-// A claim is data: its source, what was published, and tests. A test is two arms, A and B, each a p2pbench command
-// that anybody can type, measured interleaved in one run, and what is expected of them. [Test.Judge] takes the run and
-// gives the verdict, with the published figure beside the measured one:
+// A claim is data: its source, the published figures, and tests. A test has two arms, A and B, and expectations. Each
+// arm is a p2pbench command; both are measured interleaved in one run. [Test.Judge] returns the verdict on a run:
 //
 //	reproduced       what was claimed shows here, beyond the doubt that the samples leave
 //	not reproduced   it was measured and does not show, or not clearly
 //	not measurable   this machine cannot run it, or the figures are not to be used
 //
-// It runs nothing and knows no flag: the command does, with the flags of the path that an arm names.
+// The package runs nothing and knows no flags; the command runs the arms with the flags of their path.
 package claim
 
 import (
@@ -21,41 +20,41 @@ import (
 // Claim is one statement of a pull request, or of p2pbench about itself.
 type Claim struct {
 	ID        string // "uccl-876/export-cache"
-	Title     string // what is claimed, in one sentence
-	Source    string // pull request and where in it
-	Published string // what was published: figures with their definition, or words
-	Differs   string // what is different here
-	GPUs      bool   // it is about GPUs: between CPU memories its verdict carries a caveat
+	Title     string // the claim in one sentence
+	Source    string // pull request and section
+	Published string // published figures with their definition, or text
+	Differs   string // differences between the published measurement and this one
+	GPUs      bool   // the claim is about GPUs: measured in CPU memory, its verdict has a caveat
 	Tests     []Test
 }
 
 // Test is one comparison of a claim.
 type Test struct {
-	Name   string // within the claim; "" where it is the only one
-	A, B   Arm    // the zero B: A runs alone
+	Name   string // unique in the claim; "" for a single test
+	A, B   Arm    // zero B: A runs alone
 	Op     string
 	Sizes  []uint64
-	OnHost []uint64 // sizes between CPU memories, where Sizes are for GPUs; nil: Sizes
+	OnHost []uint64 // sizes in CPU memory; nil: Sizes
 	Iters  int      // samples of each arm and size
 	Warmup int
 	Expect []Expectation
-	// Factors are the published factors, B's time over A's, by size.
+	// Factors are the published factors, B's time ÷ A's time, by size.
 	Factors map[uint64]float64
 }
 
-// Arm is one side of a test.
+// Arm is one of the two configurations of a test.
 type Arm struct {
 	Label string
-	Args  []string // path command and its own flags: "ipc", "--path", "direct"
-	OnGPU []string // more flags, where the devices are GPUs
-	// Baseline is a value of --vs instead of Args: measured beside A by A's own command.
+	Args  []string // path command and its flags: "ipc", "--path", "direct"
+	OnGPU []string // additional flags on GPUs
+	// Baseline is a value of --vs, used instead of Args: A's command measures this arm too.
 	Baseline string
 }
 
 // Paired reports whether there are two arms.
 func (t Test) Paired() bool { return t.B.Label != "" }
 
-// Command is what to type, after p2pbench, to run the arm alone; a baseline is run by A's command.
+// Command returns the arguments of p2pbench that run the arm alone; for a baseline, A's command with --vs.
 func (t Test) Command(a Arm, gpu bool) []string {
 	var vs []string
 	if a.Baseline != "" {
@@ -70,7 +69,7 @@ func (t Test) Command(a Arm, gpu bool) []string {
 	return append(args, vs...)
 }
 
-// On is the test as it is made where the devices are GPUs, or CPU memory.
+// On returns the test with the sizes for GPUs or for CPU memory.
 func (t Test) On(gpu bool) Test {
 	if !gpu && t.OnHost != nil {
 		t.Sizes = t.OnHost
@@ -78,14 +77,14 @@ func (t Test) On(gpu bool) Test {
 	return t
 }
 
-// Quick is the test with a fifth of the samples, but enough of them for an interval of the median. The warm-up stays:
-// a cache has to be warm.
+// Quick returns the test with a fifth of the samples, but enough for an interval of the median. The warm-up is
+// unchanged, because caches must be warm.
 func (t Test) Quick() Test {
 	t.Iters = min(t.Iters, max(t.Iters/5, 20))
 	return t
 }
 
-// All are the claims, by pull request, and p2pbench's own.
+// All returns the claims of each pull request, then p2pbench's own.
 func All() []Claim {
 	return slices.Concat(ofGPUs(uccl876()), ofGPUs(mpich7862()), anp20(), ofGPUs(torchcomms2728()), ofGPUs(own()))
 }
@@ -97,7 +96,7 @@ func ofGPUs(claims []Claim) []Claim {
 	return claims
 }
 
-// Seeds are the pull requests that claims are taken from, and p2pbench itself.
+// Seeds returns the sources of claims: the pull requests, and p2pbench itself.
 func Seeds() []string {
 	var seeds []string
 	for _, c := range All() {
@@ -108,14 +107,14 @@ func Seeds() []string {
 	return seeds
 }
 
-// Seed is the pull request's part of the ID.
+// Seed returns the source in the ID.
 func (c Claim) Seed() string {
 	seed, _, _ := strings.Cut(c.ID, "/")
 	return seed
 }
 
-// Find gives the claims that ids name, each once, in the order of [All]: an ID, a seed for all of its claims, or
-// "all". An unknown one is an error that names those that come nearest.
+// Find returns the claims that ids name, each once, in the order of [All]. An id is a claim's ID, a seed for all of its
+// claims, or "all". The error for an unknown id suggests similar ones.
 func Find(ids []string) ([]Claim, error) {
 	wanted := map[string]bool{}
 	for _, id := range ids {
@@ -132,7 +131,7 @@ func Find(ids []string) ([]Claim, error) {
 	return slices.DeleteFunc(All(), func(c Claim) bool { return !wanted[c.ID] }), nil
 }
 
-// near says what to ask for instead: the claims whose ID has the text in it, or those of the seed, or the seeds.
+// near suggests claims whose ID contains the text, or those of the seed, or the seeds.
 func near(id string) string {
 	seed, _, _ := strings.Cut(id, "/")
 	var same, alike []string
@@ -161,7 +160,7 @@ func sizeList(sizes []uint64) string {
 	return strings.Join(texts, ",")
 }
 
-// sizeText is a size as users write it: 1K, 1536, 3M.
+// sizeText formats a size for --sizes: 1K, 1536, 3M.
 func sizeText(n uint64) string {
 	unit := ""
 	for _, u := range []string{"K", "M", "G"} {

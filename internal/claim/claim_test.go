@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// What every claim has to have for its verdict to mean something.
+// Every claim has the parts that its verdict needs.
 func TestClaimsAreWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range All() {
@@ -44,7 +44,7 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// givesInterval reports whether so many samples are enough for an interval of the median.
+// givesInterval reports whether n samples are enough for an interval of the median.
 func givesInterval(n int) bool {
 	_, _, _, ok := stats.MedianRanks(n, confidence)
 	return ok
@@ -96,7 +96,7 @@ func checkTest(t *testing.T, id string, test Test) {
 	}
 }
 
-// checkOnHost sees to it that CPU memory gets sizes that a small machine holds, and that something is expected of them.
+// checkOnHost checks that sizes for CPU memory fit a small machine and have expectations.
 func checkOnHost(t *testing.T, id string, test Test) {
 	t.Helper()
 	onHost := test.On(false)
@@ -123,7 +123,7 @@ func checkOnHost(t *testing.T, id string, test Test) {
 	}
 }
 
-// A run that hangs is a verdict where the claim is that it ends, and no figure elsewhere.
+// A run that hangs is not reproduced if the claim is that it ends, and not measurable otherwise.
 func TestEnds(t *testing.T) {
 	must := Test{A: Arm{Label: "a"}, Op: "bidir", Sizes: []uint64{8}, Expect: []Expectation{Ends{}, Intact{}}}
 	may := must
@@ -145,7 +145,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// The published rates follow from the published times, so none of both was mistyped.
+// The published rates agree with the published times, so neither is mistyped.
 func TestPublishedTableAgreesWithItself(t *testing.T) {
 	check := func(size uint64, name string, ms, gbs float64) {
 		low, high := 2*float64(size)/(ms+0.0005)/1e6, 2*float64(size)/(ms-0.0005)/1e6
@@ -222,8 +222,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// The pull request's kernel stages small messages, too: every arm and preset of its kernel says so, and p2pbench's own
-// claim does not.
+// The pull request's kernel also stages small messages: every arm and preset of it has --ll-max 0, and p2pbench's own
+// claim has not.
 func TestTorchcommsProtocol(t *testing.T) {
 	staged := func(args []string) bool {
 		i := slices.Index(args, "--ll-max")
@@ -253,7 +253,7 @@ func TestTorchcommsProtocol(t *testing.T) {
 	}
 }
 
-// What Write writes is JSON that gives the same document again, with lists where there is nothing.
+// Reading what Write has written gives the same document, with empty lists in place of nil.
 func TestDocument(t *testing.T) {
 	test := faster()
 	cell := cellOf(1<<10, around(50, 1000, 10), around(50, 2000, 10))
@@ -302,7 +302,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// Each path command has presets of its own.
+// Each path command has its own presets.
 func TestPresetNames(t *testing.T) {
 	all, ipc, rdma, sendrecv := PresetNames(""), PresetNames("ipc"), PresetNames("rdma"), PresetNames("sendrecv")
 	if len(ipc) != 4 || len(rdma) != 1 || len(sendrecv) != 3 || !slices.Equal(all, slices.Concat(ipc, rdma, sendrecv)) {
@@ -310,7 +310,7 @@ func TestPresetNames(t *testing.T) {
 	}
 }
 
-// Where the devices are GPUs, a preset of torchcomms has the sizes of the table beside which it stands.
+// On GPUs a preset of torchcomms has the sizes of the published table.
 func TestTorchcommsPresets(t *testing.T) {
 	value := func(name string, gpu bool, flag string) string {
 		p, _ := PresetNamed(name)
@@ -341,8 +341,8 @@ func TestTorchcommsPresets(t *testing.T) {
 	}
 }
 
-// The arms are the pull request's: 16 connections on 64 queue pairs of their own or 4 shared ones, and nobody shares
-// where receives come in order.
+// The arms are those of the pull request: 16 connections on 64 own queue pairs or 4 shared ones. Nothing is shared if
+// completions are matched by the order of receives.
 func TestANPArms(t *testing.T) {
 	find := func(id string) Claim {
 		claims, err := Find([]string{id})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every key of the claims' document that a run's has not stands in its chapter of docs/json.md.
+// Every key that only the document of claims has is in its chapter of docs/json.md.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 // Schema is the version of [Document]; docs/json.md describes it.
 const Schema = "p2pbench-claims/1"
 
-// Document is claims that were run, with their verdicts.
+// Document is the result of `p2pbench claims run`.
 type Document struct {
 	Schema   string      `json:"schema"`
 	Version  string      `json:"version"` // of p2pbench
 	Started  time.Time   `json:"started"`
 	Command  []string    `json:"command"`
-	Env      *record.Env `json:"env"` // of the first run that gave figures; null: none did
+	Env      *record.Env `json:"env"` // of the first run with figures; null: none
 	Claims   []Result    `json:"claims"`
 	Warnings []string    `json:"warnings"`
 	Exit     int         `json:"exit"`
 }
 
-// Result is a claim with what came of it.
+// Result is a claim with its verdict.
 type Result struct {
 	ID        string    `json:"id"`
 	Title     string    `json:"title"`
@@ -34,14 +34,14 @@ type Result struct {
 	Differs   string    `json:"differs"`
 	Verdict   Verdict   `json:"verdict"`
 	Why       string    `json:"why"`
-	Caveat    string    `json:"caveat"` // why the verdict is not one of what is claimed
+	Caveat    string    `json:"caveat"` // why the verdict does not cover the claim
 	Tests     []Outcome `json:"tests"`
 }
 
-// onCPUMemory is the caveat of a claim about GPUs that was measured without any.
+// onCPUMemory is the caveat of a claim about GPUs that was measured in CPU memory.
 const onCPUMemory = "measured in CPU memory; the claim is about GPUs, for which this proves nothing"
 
-// Conclude puts a claim and what came of its tests, between GPUs or CPU memories, together.
+// Conclude makes the claim's result from the outcomes of its tests. gpu says whether they ran on GPUs.
 func (c Claim) Conclude(tests []Outcome, gpu bool) Result {
 	r := Result{
 		ID: c.ID, Title: c.Title, Source: c.Source, Published: c.Published,
@@ -67,14 +67,14 @@ func (c Claim) Conclude(tests []Outcome, gpu bool) Result {
 	return r
 }
 
-// Measured reports whether anything was.
+// Measured reports whether any claim has figures or a verdict.
 func (d Document) Measured() bool {
 	return slices.ContainsFunc(d.Claims, func(r Result) bool {
 		return r.Verdict != NotMeasurable || slices.ContainsFunc(r.Tests, func(o Outcome) bool { return len(o.Cells) > 0 })
 	})
 }
 
-// Count is how many of the claims came out so.
+// Count returns the number of claims with that verdict.
 func (d Document) Count(v Verdict) int {
 	n := 0
 	for _, c := range d.Claims {
@@ -85,7 +85,7 @@ func (d Document) Count(v Verdict) int {
 	return n
 }
 
-// WithoutSamples is the document without its cells' raw samples. The receiver keeps its own.
+// WithoutSamples returns a copy of the document without raw samples.
 func (d Document) WithoutSamples() Document {
 	claims := make([]Result, len(d.Claims))
 	for i, c := range d.Claims {
@@ -104,8 +104,7 @@ func (d Document) WithoutSamples() Document {
 // Write writes the document as JSON, in the layout of [record.Write].
 func Write(w io.Writer, d Document) error { return record.Encode(w, d) }
 
-// Read reads what [Write] wrote, and refuses in one line what [record.Read] would refuse of a run: what is no document
-// of this schema, and cells that no run could have produced.
+// Read reads a document. Like [record.Read] it returns a one-line error for another schema and for inconsistent cells.
 func Read(r io.Reader) (Document, error) {
 	data, err := record.Load(r)
 	if err != nil {

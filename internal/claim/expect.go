@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Expectation is something that must show for a claim to be reproduced.
+// Expectation is a condition that must hold for a claim to be reproduced.
 type Expectation interface {
 	fmt.Stringer
-	// judge gives the verdict for one size, [Shown] where nothing is expected of it, and why.
+	// judge returns the verdict for one size and its reason; [Shown] if nothing is expected of that size.
 	judge(m measured) (Verdict, string)
 }
 
-// Faster expects B's time to be at least Min times A's, and with Min 0 more than A's at all: the lower end of the
-// factor's interval counts.
+// Faster expects B's time to be at least Min times A's; with Min 0, greater than A's. The lower end of the factor's
+// interval must meet the bound.
 type Faster struct {
 	Min float64
-	At  []uint64 // sizes that are judged, the others are only shown; nil: all
+	At  []uint64 // sizes that are judged; nil: all
 }
 
 func (e Faster) String() string {
@@ -40,7 +40,8 @@ func (e Faster) judge(m measured) (Verdict, string) {
 	return NotReproduced, fmt.Sprintf("factor %v, expected %s", *f, strings.TrimPrefix(Faster{Min: e.Min}.String(), "B ÷ A "))
 }
 
-// Equal expects B's time to be A's within a fraction: 0.1 is from 1/1.1 to 1.1. The whole interval has to lie there.
+// Equal expects B's time to equal A's within a fraction: 0.1 means a factor from 1/1.1 to 1.1. The whole interval must
+// be in that range.
 type Equal struct {
 	Within float64
 	At     []uint64 // as in Faster
@@ -67,7 +68,7 @@ func (e Equal) judge(m measured) (Verdict, string) {
 	return NotReproduced, fmt.Sprintf("factor %v, expected between %s and %s", *f, factorText(lo), factorText(hi))
 }
 
-// Near expects arm A's round trip, twice its ping-pong sample, to be the published one within a factor either way.
+// Near expects arm A's round trip, twice its ping-pong sample, to be between the published one ÷ Factor and × Factor.
 type Near struct {
 	RoundTripUS map[uint64]float64 // published, by size
 	Factor      float64
@@ -90,8 +91,8 @@ func (e Near) judge(m measured) (Verdict, string) {
 	return NotReproduced, fmt.Sprintf("factor %v, expected between %s and %s", *f, factorText(1/e.Factor), factorText(e.Factor))
 }
 
-// FirstSlower expects B's very first message to take longer than A's. It is one observation of each: give the test no
-// warm-up and arms whose first messages differ by much.
+// FirstSlower expects B's first message to take longer than A's. This is one observation per arm: the test needs no
+// warm-up, and arms whose first messages differ much.
 type FirstSlower struct{}
 
 func (FirstSlower) String() string {
@@ -110,14 +111,13 @@ func (FirstSlower) judge(m measured) (Verdict, string) {
 	return NotReproduced, text
 }
 
-// Count expects a counter of an arm to have a value. Counters are those of both ranks together, for one size: its
-// samples and its warm-up.
+// Count expects a counter of an arm to have a value. Counters are sums over the ranks for one size, warm-up included.
 type Count struct {
 	Of      Letter
 	Counter string
 	Is      Relation
 	Value   uint64
-	Per     Per // what Value is multiplied with
+	Per     Per // factor of Value
 }
 
 // Letter names an arm.
@@ -129,7 +129,7 @@ const (
 	B Letter = "B"
 )
 
-// Relation is how a counter stands to its bound.
+// Relation compares a counter with its bound.
 type Relation string
 
 // The relations.
@@ -137,10 +137,10 @@ const (
 	Exactly Relation = "="
 	AtMost  Relation = "≤"
 	AtLeast Relation = "≥"
-	None    Relation = "none" // zero, or absent since it does not apply
+	None    Relation = "none" // zero or absent
 )
 
-// Per is what a bound is a multiple of; "": it stands for itself.
+// Per is the factor by which Count.Value is multiplied; "": 1.
 type Per string
 
 // The units of bounds.
@@ -195,7 +195,7 @@ type Counter struct {
 
 func (c Counter) String() string { return fmt.Sprintf("%s %s", c.Of, c.Name) }
 
-// Times expects a counter to be at least Min times another one, of either arm.
+// Times expects a counter to be at least Min times another counter, of the same or the other arm.
 type Times struct {
 	More, Less Counter
 	Min        float64
@@ -229,7 +229,7 @@ func (l Letter) other() Letter {
 	return A
 }
 
-// count is an arm's counter and its number of samples.
+// count returns an arm's counter and its number of samples.
 func (m measured) count(of Letter, counter string) (value uint64, n int, ok bool) {
 	switch {
 	case of == A:
@@ -242,7 +242,7 @@ func (m measured) count(of Letter, counter string) (value uint64, n int, ok bool
 	return value, m.b.N, ok
 }
 
-// Intact expects every byte of A to have been compared at the receiver, and to be right.
+// Intact expects that the receiver compared every byte of A and found it correct.
 type Intact struct{}
 
 func (Intact) String() string { return "every byte that A receives is correct" }
@@ -257,15 +257,15 @@ func (Intact) judge(m measured) (Verdict, string) {
 	return Reproduced, "every byte verified"
 }
 
-// Caught expects the data check to find arm A out: its run must end with data corruption. Judge sees to it, since
-// such a run has no figures.
+// Caught expects A's run to end with the error of data corruption. Test.Judge checks it, because such a run has no
+// figures.
 type Caught struct{}
 
 func (Caught) String() string { return "the payload check detects wrong data in A" }
 
 func (Caught) judge(measured) (Verdict, string) { return Shown, "" }
 
-// Ends expects A's run to come to its end. Judge sees to it, since a run that hangs has no figures.
+// Ends expects A's run to end. Test.Judge checks it, because a run that hangs has no figures.
 type Ends struct{}
 
 func (Ends) String() string { return "A's run ends" }

@@ -8,18 +8,18 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// Verdict is what came of a claim, of one of its tests, or of one size of a test.
+// Verdict is the result of a claim, of a test, or of one size of a test.
 type Verdict string
 
-// The verdicts, the gravest first.
+// The verdicts, worst first.
 const (
 	NotReproduced Verdict = "not reproduced"
 	NotMeasurable Verdict = "not measurable"
 	Reproduced    Verdict = "reproduced"
-	Shown         Verdict = "" // a figure of which nothing is expected
+	Shown         Verdict = "" // a figure without an expectation
 )
 
-// worst is the gravest of the verdicts: a claim is reproduced when everything that it says is.
+// worst returns the worst of the verdicts: a claim is reproduced if all of its parts are.
 func worst(all []Verdict) Verdict {
 	for _, v := range []Verdict{NotReproduced, NotMeasurable, Reproduced} {
 		if slices.Contains(all, v) {
@@ -29,17 +29,17 @@ func worst(all []Verdict) Verdict {
 	return Shown
 }
 
-// Run is what became of a test's arms.
+// Run is the result of running a test's arms.
 type Run struct {
 	Cells   []record.Cell // with their samples
-	Absent  string        // why there are no figures: the machine cannot, or the run broke down; "": there are
-	Hung    bool          // Absent is a wait that was given up
-	Corrupt string        // what the data check found; "": nothing
+	Absent  string        // why there are no figures: not possible on this machine, or the run failed; "": there are figures
+	Hung    bool          // Absent describes an expired deadline
+	Corrupt string        // error of the data check; "": none
 	// OnlyRatios says why absolute figures mean nothing; "": they do.
 	OnlyRatios string
 }
 
-// Outcome is a test with its figures and its verdict.
+// Outcome is the figures and the verdict of a test.
 type Outcome struct {
 	Name    string        `json:"name"`
 	Op      string        `json:"op"`
@@ -54,26 +54,26 @@ type Outcome struct {
 	OnlyRatios string `json:"only_ratios,omitempty"`
 }
 
-// Side is an arm as it was run.
+// Side is an arm with the command that ran.
 type Side struct {
 	Label   string   `json:"label"`
 	Command []string `json:"command"`
 }
 
-// Row is one size of a test.
+// Row is the figures and the verdict of one size of a test.
 type Row struct {
 	Size   uint64  `json:"size"`
 	A      *Median `json:"a"`
 	B      *Median `json:"b"`
 	Factor *Factor `json:"factor"`
-	// Published is the published factor; PublishedUS the published time, in µs of a round trip, of arm A.
+	// Published is the published factor; PublishedUS is the published round trip of arm A in µs.
 	Published   *float64 `json:"published"`
 	PublishedUS *float64 `json:"published_us"`
 	Verdict     Verdict  `json:"verdict"`
 	Why         string   `json:"why"`
 }
 
-// Median is an arm's median in µs and the interval that holds it with 95 %.
+// Median is an arm's median in µs with its 95 % confidence interval.
 type Median struct {
 	P50  float64 `json:"p50_us"`
 	Low  float64 `json:"low_us"`
@@ -81,14 +81,14 @@ type Median struct {
 	N    int     `json:"n"`
 }
 
-// Factor is one time over another. Low and High hold it with the intervals of both medians at their worst.
+// Factor is the ratio of two times. Low and High are its bounds from the intervals of both medians.
 type Factor struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
 }
 
-// Judge gives the test's verdict from what was measured. The sides' commands are for the caller to fill in.
+// Judge returns the outcome of a run. The caller sets the commands of both sides.
 func (t Test) Judge(r Run) Outcome {
 	o := Outcome{
 		Name: t.Name, Op: t.Op, A: Side{Label: t.A.Label}, Expect: []string{}, Rows: []Row{}, Cells: []record.Cell{}, OnlyRatios: r.OnlyRatios,
@@ -117,7 +117,7 @@ func (t Test) Judge(r Run) Outcome {
 	return o
 }
 
-// MustBeCaught reports whether arm A has to be found out by the data check.
+// MustBeCaught reports whether the data check must detect wrong data in arm A.
 func (t Test) MustBeCaught() bool {
 	return slices.ContainsFunc(t.Expect, func(e Expectation) bool { return e == Caught{} })
 }
@@ -147,7 +147,7 @@ func (t Test) judgeSizes(o *Outcome) {
 	}
 }
 
-// judgeSize holds one size against all that is expected of it. The notes say what held.
+// judgeSize judges one size by all expectations. The notes list those that hold.
 func (t Test) judgeSize(size uint64, cells []record.Cell) (Row, []string) {
 	row := Row{Size: size}
 	i := slices.IndexFunc(cells, func(c record.Cell) bool { return c.Size == size && c.Op == t.Op })
@@ -180,7 +180,7 @@ func (t Test) judgeSize(size uint64, cells []record.Cell) (Row, []string) {
 	return row, good
 }
 
-// onlyShows reports whether the times of this size are shown and not judged, though those of others are.
+// onlyShows reports whether the times of other sizes are judged, but those of this size are only shown.
 func (t Test) onlyShows(verdicts []Verdict) bool {
 	for i, e := range t.Expect {
 		if isTimed(e) && verdicts[i] != Shown {
@@ -190,7 +190,7 @@ func (t Test) onlyShows(verdicts []Verdict) bool {
 	return t.timed()
 }
 
-// timed reports whether anything is expected of the factor.
+// timed reports whether any expectation concerns the factor.
 func (t Test) timed() bool { return slices.ContainsFunc(t.Expect, isTimed) }
 
 func isTimed(e Expectation) bool {
@@ -201,14 +201,14 @@ func isTimed(e Expectation) bool {
 	return false
 }
 
-// measured is one cell under judgement.
+// measured is the cell that is judged.
 type measured struct {
 	cell record.Cell
 	b    *record.Vs // nil: A runs alone
 	row  *Row
 }
 
-// figures fills in the row. It returns why the figures are not to be used.
+// figures fills in the row. It returns the reason if the figures must not be used.
 func (t Test) figures(m *measured) string {
 	c := m.cell
 	if f, ok := t.Factors[c.Size]; ok {
@@ -241,7 +241,7 @@ func (t Test) figures(m *measured) string {
 	return ""
 }
 
-// againstPublished makes the factor of an arm that runs alone: its round trip over the published one.
+// againstPublished sets the factor of an arm that runs alone: its round trip ÷ the published one.
 func (t Test) againstPublished(m *measured) {
 	for _, e := range t.Expect {
 		n, ok := e.(Near)
@@ -254,7 +254,7 @@ func (t Test) againstPublished(m *measured) {
 
 const confidence = 0.95
 
-// median is an arm's median; its interval is zero where the samples are too few, or were not kept.
+// median returns an arm's median; its interval is zero if there are too few samples or they were not kept.
 func median(n int, lat record.Latency, samples []int64, bins []record.Bin) Median {
 	m := Median{P50: lat.P50, N: n}
 	if lo, hi, ok := record.DistributionOf(samples, bins).MedianInterval(confidence); ok {
@@ -267,12 +267,12 @@ func (m Median) times(k float64) Median {
 	return Median{P50: k * m.P50, Low: k * m.Low, High: k * m.High, N: m.N}
 }
 
-// quotient is over ÷ under with its interval; nil where one of them has none.
+// quotient returns over ÷ under with its interval; nil if one of them has no interval.
 func quotient(over, under Median) *Factor {
 	if over.High <= 0 || under.High <= 0 || under.P50 <= 0 {
 		return nil
 	}
-	const tick = 1e-3 // the clock's ns: a sample of 0 lasted less than one
+	const tick = 1e-3 // 1 ns, the clock's resolution: a sample of 0 lasted less
 	return &Factor{
 		Value: over.P50 / under.P50,
 		Low:   over.Low / max(under.High, tick),
@@ -280,7 +280,7 @@ func quotient(over, under Median) *Factor {
 	}
 }
 
-// summary says in a line what held.
+// summary lists what holds, in one line.
 func (t Test) summary(rows []Row, good []string) string {
 	var factors []float64
 	for _, r := range rows {
@@ -303,7 +303,7 @@ func (f Factor) String() string {
 	return fmt.Sprintf("%s [%s, %s]", factorText(f.Value), factorText(f.Low), factorText(f.High))
 }
 
-// factorText prints three significant digits.
+// factorText formats three significant digits.
 func factorText(v float64) string {
 	switch {
 	case v >= 99.95:

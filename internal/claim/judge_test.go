@@ -10,7 +10,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// around gives n samples with that median in ns, none further from it than spread.
+// around returns n samples with that median in ns, at most spread away from it.
 func around(n int, median, spread int64) []int64 {
 	s := make([]int64, n)
 	for i := range s {
@@ -19,7 +19,7 @@ func around(n int, median, spread int64) []int64 {
 	return s
 }
 
-// cellOf is a pingpong cell of two arms.
+// cellOf returns a pingpong cell of two arms.
 func cellOf(size uint64, a, b []int64) record.Cell {
 	c := record.Cell{
 		Transport: "ipc", Op: "pingpong", Size: size, Ranks: 2, Window: 1, Iters: len(a), N: len(a), Lat: record.Summarise(a), SamplesNS: a, Verified: ptr(true),
@@ -34,7 +34,7 @@ func cellOf(size uint64, a, b []int64) record.Cell {
 	return c
 }
 
-// faster is a test of two arms at 1K and 1M that wants B ÷ A above 1, or what else is given.
+// faster returns a test of two arms at 1K and 1M that expects B ÷ A above 1, or the given expectations.
 func faster(expect ...Expectation) Test {
 	if expect == nil {
 		expect = []Expectation{Faster{}}
@@ -79,7 +79,7 @@ func TestFactor(t *testing.T) {
 	}
 }
 
-// The interval is the widest that the intervals of both medians allow.
+// The interval is the widest range that the intervals of both medians allow.
 func TestFactorInterval(t *testing.T) {
 	a, b := around(100, 1000, 100), around(100, 3000, 300)
 	o := faster().Judge(Run{Cells: []record.Cell{cellOf(1<<10, a, b)}})
@@ -144,7 +144,7 @@ func TestNotMeasurable(t *testing.T) {
 	}
 }
 
-// What was measured and failed outweighs what could not be measured.
+// Not reproduced outweighs not measurable.
 func TestFailureOutweighs(t *testing.T) {
 	o := faster().Judge(Run{Cells: []record.Cell{cellOf(1<<20, around(50, 2000, 10), around(50, 1000, 10))}})
 	if o.Verdict != NotReproduced || !strings.HasPrefix(o.Why, "1M: factor 0.50") {
@@ -152,7 +152,7 @@ func TestFailureOutweighs(t *testing.T) {
 	}
 }
 
-// A median of 0 ns, below the clock's resolution, makes no infinity, which no JSON could hold.
+// A median of 0 ns, below the clock's resolution, does not give an infinite factor, which JSON cannot represent.
 func TestZeroMedian(t *testing.T) {
 	o := faster().Judge(Run{Cells: []record.Cell{
 		cellOf(1<<10, make([]int64, 50), around(50, 2000, 10)),
@@ -203,7 +203,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// Counters hold a claim up, but the times beside them are only shown; a counter alone can bring it down.
+// Counters decide the verdict of a claim whose times are only shown.
 func TestCountBesideFactor(t *testing.T) {
 	opens := Count{Of: A, Counter: "opens", Is: Exactly, Value: 1}
 	slow := cellOf(1<<10, around(50, 2000, 10), around(50, 1000, 10))
@@ -315,7 +315,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// A counter is held against another one, of the same arm or of the other.
+// A counter is compared with another one, of the same or the other arm.
 func TestTimes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -349,7 +349,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// What was measured without a GPU is not a verdict on what is claimed of GPUs.
+// The verdict of a claim about GPUs that was measured without a GPU has a caveat.
 func TestCaveat(t *testing.T) {
 	about := map[bool]int{}
 	for _, c := range All() {

@@ -1,11 +1,11 @@
 package claim
 
-// What is measured otherwise than in the pull request, which has no figures.
+// Differences from the pull request, which has no figures.
 const mpichDiffers = "The pull request has no figures; the arms measure its statements on the devices that the result " +
 	"names. A message is timed until the sender knows that the receiver has it. The choice of the buffers to " +
 	"share (MPICH: 1 MiB or more, or seen before) is not measured. "
 
-// mpich7862 are the claims of pmodels/mpich#7862, one handle cache at the sender instead of several.
+// mpich7862 returns the claims of pmodels/mpich#7862: one handle cache at the sender instead of several.
 func mpich7862() []Claim {
 	return []Claim{directHit(), cacheOff(), boundedMemory(), staleSafe(), lruCliff()}
 }
@@ -14,7 +14,7 @@ func getArm(label string, flags ...string) Arm {
 	return ipcArm(label, append([]string{"--path", "get"}, flags...)...)
 }
 
-// counted is a test at 1 MiB, the smallest size that MPICH always shares, whose warm-up fills every cache.
+// counted is a test at 1 MiB, the smallest size that MPICH always shares. Its warm-up fills every cache.
 func counted(a, b Arm, expect ...Expectation) Test {
 	return Test{A: a, B: b, Op: "latency", Sizes: []uint64{1 << 20}, Iters: 200, Warmup: 80, Expect: expect}
 }

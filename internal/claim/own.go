@@ -5,7 +5,7 @@ var fullSweep = []uint64{
 	1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20,
 }
 
-// own are p2pbench's claims about itself: what its documentation says, judged as strictly as what others say.
+// own returns p2pbench's claims about itself, from its documentation. They are judged by the same rules.
 func own() []Claim {
 	return []Claim{autoEngine(), aheadOfNCCL(), copyEngineRate(), sendrecvAheadOfNCCL(), wsLinesVsNCCL(), putVsNCCL(), llGraph()}
 }
@@ -21,7 +21,7 @@ func autoEngine() Claim {
 		sizes    []uint64
 		iters    int
 	}{
-		// Single small messages vary by some percent: a limit of 3 % takes many.
+		// Single small messages vary by some percent, so a limit of 3 % needs many samples.
 		{"latency", "latency", small, 1000},
 		{"latency-large", "latency", large, 200},
 		{"stream", "stream", fullSweep, 200},
@@ -102,7 +102,7 @@ func sendrecvAheadOfNCCL() Claim {
 	}
 }
 
-// matched is that kernel in graphs of 20 messages both ways, beside NCCL with as many thread blocks: 4.
+// matched compares a kernel with NCCL, each with 4 thread blocks, in graphs of 20 messages in each direction.
 func matched(label, variant string, more ...Expectation) Test {
 	return Test{
 		A: sendrecvArm(label, "--variant", variant, "--ctas", "4", "--cudagraph", "20"),
@@ -115,7 +115,7 @@ func matched(label, variant string, more ...Expectation) Test {
 const matchedDiffers = "Both start graphs of 20 messages (fewer for large messages), with one call per message. The counter nccl_ctas has " +
 	"the thread blocks that NCCL launched. "
 
-// huge are the sizes at which a start costs nothing.
+// huge are the sizes at which the cost of a start is negligible.
 var huge = []uint64{64 << 20, 256 << 20, 1 << 30}
 
 func wsLinesVsNCCL() Claim {

@@ -2,23 +2,23 @@ package claim
 
 import "slices"
 
-// Preset is a run as a pull request made it: flags of a path command.
+// Preset is the flags of a path command that repeat a run of a pull request.
 type Preset struct {
 	Name   string
-	Path   string // the path command that it is a run of
+	Path   string // the path command
 	Title  string
 	Flags  []Flag
-	OnGPU  []Flag // more, where the devices are GPUs
-	OnHost []Flag // more, where they are CPU memory
-	// Baselines are more arms of the same path, measured interleaved with it: their Args are flags without the path. Sizes,
-	// operations and samples are the preset's.
+	OnGPU  []Flag // additional flags on GPUs
+	OnHost []Flag // additional flags on CPU memory
+	// Baselines are additional arms of the same path, measured interleaved. Sizes, operations and samples are those of
+	// the preset.
 	Baselines []Arm
 }
 
-// Flag is a flag by its long name, without dashes.
+// Flag is a flag. Name is its long name without dashes.
 type Flag struct{ Name, Value string }
 
-// On are the preset's flags where the devices are GPUs, or CPU memory.
+// On returns the preset's flags for GPUs or for CPU memory.
 func (p Preset) On(gpu bool) []Flag {
 	if gpu {
 		return slices.Concat(p.Flags, p.OnGPU)
@@ -26,13 +26,13 @@ func (p Preset) On(gpu bool) []Flag {
 	return slices.Concat(p.Flags, p.OnHost)
 }
 
-// Presets are the runs that --preset repeats, of all path commands.
+// Presets returns the presets of all path commands.
 func Presets() []Preset { return slices.Concat(ucclPresets(), anpPresets(), torchcommsPresets()) }
 
-// ucclPresets are runs of `p2pbench ipc`.
+// ucclPresets returns presets of `p2pbench ipc`.
 func ucclPresets() []Preset {
 	copies := []Flag{{"engine", "ce"}, {"streams", "2"}}
-	windows := append(slices.Clone(copies), Flag{"window", "8"}) // CPU memory has fewer where they would be large
+	windows := append(slices.Clone(copies), Flag{"window", "8"}) // on CPU memory the default window limits the bytes
 	direct := func(iters, warmup string, sizes []uint64, ops string) []Flag {
 		return []Flag{
 			{"path", "direct"},
@@ -82,8 +82,8 @@ func ucclPresets() []Preset {
 	}
 }
 
-// anpPresets are runs of `p2pbench rdma`: the pull request's shared queue pairs, beside those that are not shared and
-// the control arms. The windows are short, since every arm has buffers of its own.
+// anpPresets returns presets of `p2pbench rdma`: the pull request's shared queue pairs, compared with unshared ones and
+// the control arms. The windows are short because every arm has its own buffers.
 func anpPresets() []Preset {
 	baselines := []Arm{anpOwn(4), anpOwn(1), anpOwnDeep()}
 	for _, groups := range []int{1, 2, 8, 16} {
@@ -108,7 +108,7 @@ func anpPresets() []Preset {
 	}}
 }
 
-// torchcommsPresets are runs of `p2pbench sendrecv`. CPU memory gets the sizes that fit a small machine.
+// torchcommsPresets returns presets of `p2pbench sendrecv`. Sizes for CPU memory fit a small machine.
 func torchcommsPresets() []Preset {
 	preset := func(name, title, op, ctas string, sizes, onHost []uint64) Preset {
 		return Preset{
@@ -143,7 +143,7 @@ func torchcommsPresets() []Preset {
 	}
 }
 
-// PresetNames are the names of [Presets] for a path command, "" for all of them.
+// PresetNames returns the names of a path command's presets; of all presets if path is "".
 func PresetNames(path string) []string {
 	var names []string
 	for _, p := range Presets() {
@@ -154,7 +154,7 @@ func PresetNames(path string) []string {
 	return names
 }
 
-// PresetNamed finds a preset.
+// PresetNamed returns the preset of that name.
 func PresetNamed(name string) (Preset, bool) {
 	all := Presets()
 	i := slices.IndexFunc(all, func(p Preset) bool { return p.Name == name })

@@ -1,17 +1,17 @@
 package claim
 
-// The figures of uccl-project/uccl#876, as its description has them: two processes on AMD Instinct MI325X, GPU 2 and
-// GPU 6, which are on different NUMA nodes.
+// Figures in the description of uccl-project/uccl#876: two processes on AMD Instinct MI325X, GPU 2 and GPU 6, which are
+// on different NUMA nodes.
 
-// RoundTrip is a row of the tables that its C++ benchmark gave. P50 and P99 are µs of a full round trip, the sample
-// number ⌊q·n⌋ (from 0) of the n sorted ones. Uni is payload over time with 8 messages at a time, in units of 2³⁰
-// bytes per second, which it prints as GB/s. 0: not published.
+// RoundTrip is a row in the tables of its C++ benchmark. P50 and P99 are full round trips in µs: sample ⌊q·n⌋, from 0,
+// of the n sorted samples. Uni is payload ÷ time with 8 messages in flight, in 2³⁰ bytes per second, which the
+// benchmark prints as GB/s. 0: not published.
 type RoundTrip struct {
 	Size          uint64
 	P50, P99, Uni float64
 }
 
-// UCCLSweep was taken with 10 iterations after 2 of warm-up.
+// UCCLSweep has 10 iterations after 2 of warm-up.
 var UCCLSweep = []RoundTrip{
 	{1 << 10, 258.13, 0, 0.06},
 	{4 << 10, 186.10, 0, 0.23},
@@ -25,7 +25,7 @@ var UCCLSweep = []RoundTrip{
 	{256 << 20, 11086.86, 0, 45.24},
 }
 
-// UCCLAnchor was taken with done_seq, with 50 iterations after 5 of warm-up.
+// UCCLAnchor uses done_seq and has 50 iterations after 5 of warm-up.
 var UCCLAnchor = []RoundTrip{
 	{1 << 10, 40.88, 195.51, 0.04},
 	{4 << 10, 39.53, 279.06, 0.24},
@@ -34,14 +34,14 @@ var UCCLAnchor = []RoundTrip{
 	{16 << 20, 738.23, 1166.28, 43.30},
 }
 
-// UCCLRelay was taken with the relay through CPU memory forced, with 50 iterations after 5 of warm-up.
+// UCCLRelay forces the relay through CPU memory and has 50 iterations after 5 of warm-up.
 var UCCLRelay = []RoundTrip{
 	{64 << 10, 2379.6, 0, 0},
 	{1 << 20, 3609.5, 0, 0},
 }
 
-// Compared is a row of the table that its Python benchmark gave: the mean of 20 round trips after 3, back to back, in
-// ms; GB/s is 2 × size over that mean, in units of 10⁹ bytes per second.
+// Compared is a row in the table of its Python benchmark: the mean in ms of 20 back-to-back round trips after 3 of
+// warm-up. GB/s is 2 × size ÷ that mean, in 10⁹ bytes per second.
 type Compared struct {
 	Size                  uint64
 	UKernelMS, UKernelGBs float64
@@ -49,7 +49,7 @@ type Compared struct {
 	NCCLMS, NCCLGBs       float64
 }
 
-// UCCLCompare is UKernel beside UCCL's own IPC and NCCL.
+// UCCLCompare compares UKernel with UCCL's own IPC and NCCL.
 var UCCLCompare = []Compared{
 	{1 << 10, 0.047, 0.04, 0.039, 0.05, 0.108, 0.02},
 	{4 << 10, 0.051, 0.16, 0.039, 0.21, 0.091, 0.09},
@@ -63,7 +63,7 @@ var UCCLCompare = []Compared{
 	{256 << 20, 10.812, 49.65, 11.216, 47.86, 10.644, 50.44},
 }
 
-// ncclFactors are NCCL's time over UKernel's.
+// ncclFactors returns NCCL's time ÷ UKernel's time, by size.
 func ncclFactors() map[uint64]float64 {
 	f := map[uint64]float64{}
 	for _, r := range UCCLCompare {
@@ -72,7 +72,7 @@ func ncclFactors() map[uint64]float64 {
 	return f
 }
 
-// relayRoundTrips are the published times of the relay.
+// relayRoundTrips returns the published round trips of the relay in µs, by size.
 func relayRoundTrips() map[uint64]float64 {
 	us := map[uint64]float64{}
 	for _, r := range UCCLRelay {
@@ -81,19 +81,19 @@ func relayRoundTrips() map[uint64]float64 {
 	return us
 }
 
-// The figures of meta-pytorch/torchcomms#2728: two processes on two NVIDIA H100. A CUDA graph of one call was started
-// 500 times (up to 64 KiB), 200 times (up to 64 MiB) or 50 times back to back between two events; a time is the mean, and
-// of the ranks' the longest. GB/s is the payload of one direction, both ways too, in units of 10⁹ bytes per second. Its
+// Figures of meta-pytorch/torchcomms#2728: two processes on two NVIDIA H100. A CUDA graph of one call was started 500
+// times (up to 64 KiB), 200 times (up to 64 MiB) or 50 times back to back between two events. A time is the mean, the
+// maximum over ranks. GB/s is the payload of one direction, also in bidirectional runs, in 10⁹ bytes per second. The
 // kernel and NCCL had the same number of thread blocks.
 
-// OneWay is a row of its tables of one direction: GB/s with so many thread blocks.
+// OneWay is a row of its tables for one direction: GB/s with CTAs thread blocks.
 type OneWay struct {
 	CTAs       int
 	Size       uint64
 	Ours, NCCL float64
 }
 
-// TorchcommsOneWay is both of them.
+// TorchcommsOneWay holds the rows of both tables.
 var TorchcommsOneWay = []OneWay{
 	{4, 1 << 20, 44.2, 41.3},
 	{4, 8 << 20, 59.2, 66.2},
@@ -104,20 +104,20 @@ var TorchcommsOneWay = []OneWay{
 	{16, 1 << 30, 337.8, 364.9},
 }
 
-// BothWays is what it published of the warp-specialised kernel with 4 thread blocks, both ways, for a range of sizes:
-// NCCL's time over the kernel's.
+// BothWays is a published ratio for both directions and a range of sizes: NCCL's time ÷ that of the warp-specialised
+// kernel with 4 thread blocks.
 type BothWays struct {
 	From, To  uint64
 	Low, High float64
 }
 
-// TorchcommsBothWays is of the final revision. Which sizes are small is not said; those of the earlier table are taken.
+// TorchcommsBothWays is from the final revision. It does not define small sizes; those of the earlier table are used.
 var TorchcommsBothWays = []BothWays{
 	{32, 64 << 10, 1.4, 1.7},
 	{8 << 20, 1 << 30, 1.10, 1.13},
 }
 
-// TorchcommsEarlier is of an earlier revision, in the description's first table.
+// TorchcommsEarlier is from an earlier revision, in the description's first table.
 var TorchcommsEarlier = []BothWays{
 	{32, 64 << 10, 1.49, 1.83},
 	{1 << 20, 1 << 20, 1.16, 1.16},
@@ -125,7 +125,7 @@ var TorchcommsEarlier = []BothWays{
 	{64 << 20, 64 << 20, 1.12, 1.12},
 }
 
-// earlierFactors are those of TorchcommsEarlier that are of one size.
+// earlierFactors returns the factors in TorchcommsEarlier for single sizes.
 func earlierFactors() map[uint64]float64 {
 	f := map[uint64]float64{}
 	for _, r := range TorchcommsEarlier {

@@ -14,8 +14,8 @@ import (
 // Formats names the formats that [Render] knows; the first is the default.
 var Formats = []string{"table", "json", "md"}
 
-// Render writes claims and their verdicts in one of [Formats]: one line for each claim and size, below it what each
-// claim says, what was run and what came of it.
+// Render writes claims and their verdicts in one of [Formats]: a table with a row per test and size, then for each
+// claim its text, commands and verdicts.
 func Render(w io.Writer, d Document, format string) error {
 	switch {
 	case format == "json":
@@ -30,7 +30,7 @@ func Render(w io.Writer, d Document, format string) error {
 	return p.Write(w, format)
 }
 
-// List writes which claims there are.
+// List writes the IDs and titles of claims.
 func List(w io.Writer, claims []Claim) error {
 	var facts []report.Fact
 	for _, c := range claims {
@@ -42,13 +42,13 @@ func List(w io.Writer, claims []Claim) error {
 const legend = "A, B: p50 in µs of the test's operation. factor = B ÷ A; in brackets, the range that the 95 % intervals of both medians " +
 	"allow. Without arm B: factor = A's round trip ÷ the published one. Rows without a verdict are for information."
 
-// line is one row of the table: a size of a test, or a test that has no figures.
+// line is a row of the table: a size of a test, or a test without figures.
 type line struct {
 	id      string
 	row     Row
 	verdict string
 	empty   bool
-	ratios  bool // nothing else means anything
+	ratios  bool // absolute figures are meaningless
 }
 
 func (d Document) lines() []line {
@@ -116,7 +116,7 @@ func publishedText(l line) string {
 	return report.None
 }
 
-// word is a verdict of a claim, of its tests or sizes. One that is not of what is claimed says so.
+// word formats a verdict, and mentions the claim's caveat if there is one.
 func (c Result) word(v Verdict) string {
 	if c.Caveat != "" && (v == Reproduced || v == NotReproduced) {
 		return string(v) + ", with a caveat"
@@ -124,7 +124,7 @@ func (c Result) word(v Verdict) string {
 	return string(v)
 }
 
-// text is a verdict with its reason.
+// text formats a verdict with its reason.
 func (c Result) text(v Verdict, why string) string {
 	text := c.word(v)
 	if v == NotMeasurable {
@@ -136,7 +136,7 @@ func (c Result) text(v Verdict, why string) string {
 	return report.Clean(text)
 }
 
-// facts is what stands below a claim's verdict.
+// facts returns the lines below a claim's verdict.
 func (c Result) facts() []report.Fact {
 	var facts []report.Fact
 	add := func(label, text string) {
@@ -162,7 +162,7 @@ func (c Result) facts() []report.Fact {
 
 func (s Side) text() string { return s.Label + ": " + strings.Join(s.Command, " ") }
 
-// facts is what a reader needs to judge the figures.
+// facts returns the lines below the table: machine, timing, caveats, command.
 func (d Document) facts() []report.Fact {
 	facts := []report.Fact{{Label: "verdicts", Text: fmt.Sprintf("%d reproduced, %d not reproduced, %d not measurable here",
 		d.Count(Reproduced), d.Count(NotReproduced), d.Count(NotMeasurable))}}

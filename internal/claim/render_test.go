@@ -16,7 +16,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
-// examples is a document of real claims with made-up runs: everything that a verdict can be.
+// examples returns a document of real claims with made-up runs that has every kind of verdict.
 func examples(t *testing.T) Document {
 	t.Helper()
 	claims, err := Find([]string{
@@ -87,7 +87,7 @@ func TestGoldenClaims(t *testing.T) {
 	reporttest.CheckMarkdownTables(t, renderedClaims(t, d, "md"))
 }
 
-// The examples have all verdicts in them, or the golden files would show too little.
+// The examples contain all verdicts.
 func TestExamplesHaveEveryVerdict(t *testing.T) {
 	d := examples(t)
 	for _, v := range []Verdict{Reproduced, NotReproduced, NotMeasurable} {
@@ -97,7 +97,7 @@ func TestExamplesHaveEveryVerdict(t *testing.T) {
 	}
 }
 
-// One line for each claim, test and size, found by its ID, within 120 columns; every claim is explained.
+// The table has a line of at most 120 columns for each claim, test and size, and every claim has its text.
 func TestClaimsTable(t *testing.T) {
 	d := examples(t)
 	text := renderedClaims(t, d, "table")
@@ -120,7 +120,7 @@ func TestClaimsTable(t *testing.T) {
 	}
 }
 
-// The longest claim there is fits, with figures at their longest.
+// The claim with the longest ID fits with the longest figures.
 func TestWidestClaimFits(t *testing.T) {
 	var d Document
 	for _, c := range All() {
@@ -180,7 +180,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Text from a machine cannot reach the terminal's control, nor break a table.
+// Text from a machine contains no control characters in the output and cannot break a table.
 func TestHostileClaims(t *testing.T) {
 	evil := "a|b\x1b[31m\nc <script>*_`"
 	o := Outcome{Name: evil, Verdict: NotMeasurable, Why: evil, A: Side{Label: evil, Command: []string{evil}}}
@@ -195,7 +195,7 @@ func TestHostileClaims(t *testing.T) {
 	reporttest.CheckMarkdownTables(t, renderedClaims(t, d, "md"))
 }
 
-// A verdict with a caveat never stands without it.
+// A verdict is never shown without its caveat.
 func TestClaimsWithACaveat(t *testing.T) {
 	d := examples(t)
 	for i := range d.Claims {
@@ -220,7 +220,7 @@ func TestClaimsWithACaveat(t *testing.T) {
 	}
 }
 
-// A file from anywhere may be shown: nothing in it reaches the control of the terminal.
+// Untrusted files may be rendered: no control characters reach the terminal.
 func TestNoViewObeys(t *testing.T) {
 	hidden := func(r rune) bool { return r != '\n' && record.Hidden(r) }
 	doc := examples(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A viewRow is what was measured of one size; nil: it was not.
+// viewRow holds the cells of one size; nil: not measured.
 type viewRow struct {
 	size                          uint64
 	trip, windows, received, both *record.Cell // pingpong, stream, latency, bidir
@@ -20,8 +20,9 @@ func (r viewRow) cells() []*record.Cell {
 	return slices.DeleteFunc([]*record.Cell{r.trip, r.windows, r.received, r.both}, func(c *record.Cell) bool { return c == nil })
 }
 
-// Tables lays a document that a known preset shaped out as the table of the pull request: its columns by its
-// definitions, beside them ours, and what was published. nil: no preset did. Footnotes go to n.
+// Tables lays out a document of a preset as the table of the pull request: columns by its definitions, columns by
+// p2pbench's definitions, and the published figures. It returns nil for a document without a preset. Footnotes are
+// added to n.
 func Tables(d record.Document, n *report.Notes) []report.Table {
 	p, ok := PresetNamed(d.Preset)
 	rows := viewRows(d)
@@ -95,19 +96,19 @@ const (
 	byOwn = "p2pbench"
 )
 
-// What the published figures were taken on. The last word heads their columns.
+// Hardware of the published figures. The last word is the heading of their columns.
 const (
 	onMI325X = "AMD MI325X"
 	onH100   = "NVIDIA H100"
 )
 
-// layout makes the columns of a view.
+// layout makes the columns of a preset's table.
 type layout struct {
 	rows      []viewRow
 	notes     *report.Notes
 	cols      []report.Column
 	published string // hardware
-	window    int    // that the pull request has
+	window    int    // messages per window in the pull request
 }
 
 // addPublished adds a column of published figures.
@@ -115,7 +116,7 @@ func (l *layout) addPublished(head string, drop int, text func(viewRow) string) 
 	l.add(l.published[strings.LastIndex(l.published, " ")+1:], head, "", drop, text)
 }
 
-// add adds a column; definition, if there is one, becomes a footnote of its head.
+// add adds a column. definition, if not empty, becomes a footnote of its heading.
 func (l *layout) add(over, head, definition string, drop int, text func(viewRow) string) {
 	if definition != "" {
 		head += " " + l.notes.Ref(definition)
@@ -141,7 +142,7 @@ const (
 	ucclNote    = "UCCL's own IPC is not part of p2pbench"
 )
 
-// roundTrips are the columns of the tables that the C++ benchmark gave.
+// roundTrips adds the columns of the C++ benchmark's tables.
 func (l *layout) roundTrips(table []RoundTrip, tail, uni bool) {
 	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	l.add(byPR, "p50 µs", quantileNote, 0, func(r viewRow) string { return l.quantile(r.trip, 0.5) })
@@ -170,7 +171,7 @@ func (l *layout) roundTrips(table []RoundTrip, tail, uni bool) {
 	}
 }
 
-// compare is the columns of the table that the Python benchmark gave.
+// compare adds the columns of the Python benchmark's table.
 func (l *layout) compare() {
 	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	l.add(byPR, "direct ms", meanNote, 0, func(r viewRow) string { return millis(tripMean(r.trip)) })
@@ -196,7 +197,7 @@ func (l *layout) compare() {
 	l.addPublished("GB/s", 1, from(func(p Compared) string { return report.Fixed(p.NCCLGBs, 2) }))
 }
 
-// ours are the columns by the definitions of docs/measurement.md.
+// ours adds the columns by the definitions of docs/measurement.md.
 func (l *layout) ours(rate bool) {
 	p50 := func(c *record.Cell) string {
 		if c == nil || c.N == 0 {
@@ -218,7 +219,7 @@ func (l *layout) ours(rate bool) {
 	}
 }
 
-// remarks is the last column: what is to be said of a row's cells.
+// remarks adds the last column: footnotes on the cells of a row.
 func (l *layout) remarks() {
 	c := report.Column{Left: true}
 	said := false
@@ -242,7 +243,7 @@ func (l *layout) remarks() {
 	}
 }
 
-// quantile is the pull request's of a full round trip.
+// quantile returns quantile q of the full round trip by the pull request's definition.
 func (l *layout) quantile(c *record.Cell, q float64) string {
 	if c == nil || c.N == 0 {
 		return report.None
@@ -256,7 +257,7 @@ func (l *layout) quantile(c *record.Cell, q float64) string {
 	return report.Micros(2 * float64(samples.At(i+1)) / 1e3)
 }
 
-// binaryRate is payload over time of all windows together, in 2³⁰ bytes per second.
+// binaryRate returns payload ÷ time of all windows, in 2³⁰ bytes per second.
 func binaryRate(c *record.Cell) string {
 	if c == nil || c.N == 0 || c.Lat.Mean == 0 {
 		return report.None
@@ -264,7 +265,7 @@ func binaryRate(c *record.Cell) string {
 	return report.GBps(float64(c.Size) * float64(c.Window) / (c.Lat.Mean / 1e6) / (1 << 30))
 }
 
-// tripMean is the mean of the full round trip in µs; 0: there is none.
+// tripMean returns the mean of the full round trip in µs; 0: none.
 func tripMean(c *record.Cell) float64 {
 	if c == nil {
 		return 0
@@ -282,7 +283,7 @@ func ncclMean(c *record.Cell) float64 {
 	return 0
 }
 
-// ncclOf is NCCL beside the cell, in whatever form, or nil.
+// ncclOf returns the cell's NCCL baseline, with or without graphs, or nil.
 func ncclOf(c record.Cell) *record.Vs {
 	i := slices.IndexFunc(c.Vs, func(v record.Vs) bool { return strings.HasPrefix(v.Name, "nccl") })
 	if i < 0 {
@@ -291,7 +292,7 @@ func ncclOf(c record.Cell) *record.Vs {
 	return &c.Vs[i]
 }
 
-// naOr is n/a where NCCL could not run.
+// naOr returns n/a if NCCL could not run, and text otherwise.
 func naOr(c *record.Cell, text string) string {
 	if c != nil {
 		if v := ncclOf(*c); v != nil && v.NA != "" {
@@ -301,7 +302,7 @@ func naOr(c *record.Cell, text string) string {
 	return text
 }
 
-// millis prints ms as the pull request does, with three decimals, but keeps what those would lose.
+// millis formats ms with three decimals, as the pull request does, or with more if the value is small.
 func millis(us float64) string {
 	switch {
 	case us == 0:

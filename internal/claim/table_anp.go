@@ -8,7 +8,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// anpUnshared is the arm that all others are held against: what the pull request replaces.
+// anpUnshared is the reference arm: the design that the pull request replaces.
 const anpUnshared = "unshared, QPs 4"
 
 const (
@@ -19,7 +19,7 @@ const (
 	anpSetupNote = "median set-up time of a connection with its own queue pairs / of a connection that shares another's"
 )
 
-// An armRow is one arm at one size.
+// armRow is one arm at one size.
 type armRow struct {
 	size     uint64
 	label    string
@@ -29,12 +29,12 @@ type armRow struct {
 	counters map[string]uint64
 	conns    []record.Connection
 	fairness *float64
-	base     float64 // p50 of the arm that all are held against; 0: there is none
+	base     float64 // p50 of the reference arm; 0: none
 	na       string
-	cell     *record.Cell // arm A's; nil in the rows of others
+	cell     *record.Cell // the cell of arm A; nil for other arms
 }
 
-// anpRows are the arms at each size, the pull request's first.
+// anpRows returns the arms at each size, the pull request's arm first.
 func anpRows(d record.Document) (rows []armRow) {
 	for i, c := range d.Cells {
 		base := 0.0
@@ -55,7 +55,7 @@ func anpRows(d record.Document) (rows []armRow) {
 	return rows
 }
 
-// anpTable is the table of ROCm/amd-anp#20: sharing, no sharing and the control arms below each other.
+// anpTable is the table of ROCm/amd-anp#20: rows for shared and unshared queue pairs and for the control arms.
 func anpTable(d record.Document, p Preset, n *report.Notes) report.Table {
 	rows := anpRows(d)
 	col := func(head string, drop int, left bool, text func(armRow) string) report.Column {
@@ -117,7 +117,7 @@ func anpTable(d record.Document, p Preset, n *report.Notes) report.Table {
 		switch {
 		case r.cell != nil:
 			own := *r.cell
-			own.Vs = nil // they have rows of their own
+			own.Vs = nil // baselines have their own rows
 			return n.Of(own)
 		case r.na != "":
 			return n.Ref(r.label + " n/a: " + r.na)
@@ -130,7 +130,7 @@ func anpTable(d record.Document, p Preset, n *report.Notes) report.Table {
 	return report.Table{Title: anpTitle(d, p), Columns: cols}
 }
 
-// over puts a head over some columns.
+// over sets the heading above several columns.
 func over(cols []report.Column, head string) {
 	for i := range cols {
 		cols[i].Over = head

@@ -14,7 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
-// rendered is a view with the tables of presets.
+// rendered returns a view with the tables of presets.
 func rendered(t *testing.T, d record.Document, format string, wide bool) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -24,7 +24,8 @@ func rendered(t *testing.T, d record.Document, format string, wide bool) string 
 	return b.String()
 }
 
-// preset is what a run with that preset leaves on two H200: ops at the sizes of its table, with made-up samples.
+// preset returns the document of a run with that preset on two H200: ops at the sizes of its table, with made-up
+// samples.
 func preset(name string, iters int, ops ...string) record.Document {
 	p, _ := PresetNamed(name)
 	d := record.Document{
@@ -61,7 +62,7 @@ func preset(name string, iters int, ops ...string) record.Document {
 	return d
 }
 
-// bytesOf reads 4K and 16M.
+// bytesOf parses sizes such as 4K and 16M.
 func bytesOf(text string) uint64 {
 	n := uint64(0)
 	for _, r := range text {
@@ -79,7 +80,7 @@ func bytesOf(text string) uint64 {
 	return n
 }
 
-// call is one message in each direction, or in one, as a graph of torchcomms' kernel and of NCCL's.
+// call is a cell of one message, in one direction or in each, as a graph of torchcomms' kernel and of NCCL's.
 func call(preset, op string, size uint64, iters int) record.Cell {
 	ctas, n := "4", uint64(4)
 	if strings.HasSuffix(preset, "16") {
@@ -95,7 +96,7 @@ func call(preset, op string, size uint64, iters int) record.Cell {
 	return c
 }
 
-// presets are runs of all presets, with one of everything that has to be said of a row.
+// presets returns runs of all presets, with every kind of footnote.
 func presets() map[string]record.Document {
 	sweep := preset("uccl-876-sweep", 10, "latency", "stream", "pingpong")
 	last := len(sweep.Cells) - 1
@@ -140,7 +141,7 @@ func TestPresetTablesFit(t *testing.T) {
 	}
 }
 
-// Every preset has a table of its own, and a name that no version knows has the ordinary ones.
+// Every preset has its own table; a document with an unknown preset has the ordinary ones.
 func TestEveryPresetHasItsTable(t *testing.T) {
 	titles := map[string]bool{}
 	for _, name := range PresetNames("") {
@@ -187,7 +188,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A histogram of a few bytes may stand for a thousand million samples: a view of it takes no more memory than any other.
+// A histogram of a few bytes may represent 10⁹ samples: rendering it needs no more memory than others.
 func TestPresetOfManySamples(t *testing.T) {
 	memory := func(each int64) uint64 {
 		d := preset("uccl-876-anchor", 10, "pingpong")
@@ -207,7 +208,7 @@ func TestPresetOfManySamples(t *testing.T) {
 	}
 }
 
-// 8 messages of 1 GiB in a second are 8 GiB/s, whatever the median.
+// 8 messages of 1 GiB in a second are 8 GiB/s, independent of the median.
 func TestBinaryRate(t *testing.T) {
 	c := record.Cell{Op: "stream", Size: 1 << 30, Window: 8, N: 2, Lat: record.Latency{P50: 1, Mean: 1e6}}
 	if got := binaryRate(&c); got != "8.00" {
@@ -218,7 +219,7 @@ func TestBinaryRate(t *testing.T) {
 	}
 }
 
-// Published ranges have the decimals that were published.
+// Published ranges are shown with the published number of decimals.
 func TestRangeText(t *testing.T) {
 	for _, r := range []struct {
 		low, high float64
@@ -230,7 +231,7 @@ func TestRangeText(t *testing.T) {
 	}
 }
 
-// A start of one message is size ÷ time, and NCCL's time over the kernel's is above 1 where the kernel is faster.
+// GB/s of one message is size ÷ time, and NCCL's time ÷ the kernel's is above 1 if the kernel is faster.
 func TestCallRate(t *testing.T) {
 	c := record.Cell{Size: 1 << 20, Window: 2}
 	if got := callRate(c, 2*1048.576); got != "1.00" {

@@ -18,7 +18,7 @@ const (
 	finalNote     = "published ratio: of the final revision, for \"from 8 MB to 1 GB\" and \"small\"; earlier: of an earlier revision"
 )
 
-// torchcomms are the columns of torchcomms #2728: both ways, or of one of its tables of one way.
+// torchcomms adds the columns of torchcomms #2728, for both directions or for one.
 func (l *layout) torchcomms() {
 	l.add("", "size", "", 0, func(r viewRow) string { return report.Size(r.size) })
 	of := func(text func(c record.Cell) string) func(viewRow) string {
@@ -58,7 +58,7 @@ func (l *layout) torchcomms() {
 	l.oneWay()
 }
 
-// bothWays are the published factors, of which most are of a range of sizes.
+// bothWays adds the published factors, most of which cover a range of sizes.
 func (l *layout) bothWays() {
 	from := func(table []BothWays) func(viewRow) string {
 		return func(r viewRow) string {
@@ -73,7 +73,7 @@ func (l *layout) bothWays() {
 	l.addPublished("earlier", 0, from(TorchcommsEarlier))
 }
 
-// rangeText has as many decimals as were published: one where both ends have no more.
+// rangeText formats a range with the number of published decimals: one if neither end has more.
 func rangeText(low, high float64) string {
 	decimals := 2
 	if report.Fixed(low, 2) == report.Fixed(low, 1)+"0" && report.Fixed(high, 2) == report.Fixed(high, 1)+"0" {
@@ -85,7 +85,7 @@ func rangeText(low, high float64) string {
 	return report.Fixed(low, decimals) + "–" + report.Fixed(high, decimals)
 }
 
-// oneWay are the published rates with as many thread blocks as the run asked for.
+// oneWay adds the published rates for the run's number of thread blocks.
 func (l *layout) oneWay() {
 	from := func(text func(OneWay) string) func(viewRow) string {
 		return func(r viewRow) string {
@@ -103,7 +103,7 @@ func (l *layout) oneWay() {
 	l.addPublished("ratio", 0, from(func(p OneWay) string { return report.Fixed(p.Ours/p.NCCL, 2) }))
 }
 
-// callRate is the payload of one direction over µs of a window.
+// callRate returns the payload of one direction ÷ the time of a window in µs.
 func callRate(c record.Cell, us float64) string {
 	if us <= 0 {
 		return report.None

@@ -2,7 +2,7 @@ package claim
 
 import "slices"
 
-// Sizes of the published tables, and those of them that are small enough for CPU memory.
+// Sizes of the published tables; torchHost are those that are measured in CPU memory.
 var (
 	torchSmall = []uint64{32, 64, 1 << 10, 8 << 10, 64 << 10}
 	torchLarge = []uint64{8 << 20, 64 << 20, 256 << 20, 1 << 30}
@@ -10,7 +10,7 @@ var (
 	torchHost  = append(slices.Clone(torchSmall), 1<<20)
 )
 
-// Where these claims are measured otherwise than in the pull request.
+// Differences from the pull request's measurements.
 const (
 	torchHardware = "Published for two NVIDIA H100; measured on the devices that the result names. "
 	torchTiming   = torchHardware + "The pull request starts a CUDA graph of one call 50 to 500 times back to back and reports the " +
@@ -19,23 +19,23 @@ const (
 	torchMatched = "Both arms have 4 thread blocks; the counter nccl_ctas has the number that NCCL launched. "
 )
 
-// sendrecvArm is `p2pbench sendrecv` with flags.
+// sendrecvArm is `p2pbench sendrecv` with these flags.
 func sendrecvArm(label string, flags ...string) Arm {
 	return Arm{Label: label, Args: append([]string{"sendrecv"}, flags...)}
 }
 
-// theirWS is the kernel by the pull request's own protocol: small messages are staged, too.
+// theirWS selects the pull request's protocol, which stages small messages too.
 var theirWS = []string{"--variant", "ws", "--ctas", "4", "--ll-max", "0"}
 
-// oneCall is one message in each direction as a graph, by 4 thread blocks in all, of stable's half of which send and half
-// receive. They copy by loads and stores, as the pull request's do.
+// oneCall is one message in each direction as a graph, by 4 thread blocks; with stable, 2 of them send and 2 receive.
+// They copy by loads and stores, as in the pull request.
 func oneCall(label, variant string, more ...string) Arm {
 	flags := map[string][]string{"ws": theirWS, "stable": {"--variant", "stable", "--ctas", "2"}}[variant]
 	flags = append(slices.Clone(flags), "--copy", "ldst", "--cudagraph", "1")
 	return sendrecvArm(label, append(flags, more...)...)
 }
 
-// torchcomms2728 are the claims of meta-pytorch/torchcomms#2728, warp-specialised send and receive.
+// torchcomms2728 returns the claims of meta-pytorch/torchcomms#2728: warp-specialised send and receive.
 func torchcomms2728() []Claim {
 	return []Claim{wsVsNCCL(), wsVsStable(), adaptiveStride(), namedBarrier(), smallMessages(), ringPeers()}
 }

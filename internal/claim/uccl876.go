@@ -8,7 +8,7 @@ var (
 	smallSizes  = []uint64{1 << 10, 4 << 10, 64 << 10}
 )
 
-// Where these claims are measured otherwise than in the pull request.
+// Differences from the pull request's measurements.
 const (
 	ucclHardware = "Published for two AMD MI325X in different NUMA domains; measured on the devices that the result names. "
 	ucclLatency  = ucclHardware +
@@ -16,15 +16,15 @@ const (
 	ucclEngine = "The copy engine moves the data, as in the pull request (CPU memory: the CPU)."
 )
 
-// onCopyEngine holds both arms to one engine, the pull request's: "auto" could choose another for each.
+// onCopyEngine makes both arms use the pull request's engine; with "auto" they could use different ones.
 var onCopyEngine = []string{"--engine", "ce"}
 
-// ipcArm is `p2pbench ipc` with flags.
+// ipcArm is `p2pbench ipc` with these flags.
 func ipcArm(label string, flags ...string) Arm {
 	return Arm{Label: label, Args: append([]string{"ipc"}, flags...), OnGPU: onCopyEngine}
 }
 
-// uccl876 are the claims of uccl-project/uccl#876, "UKernel" IPC.
+// uccl876 returns the claims of uccl-project/uccl#876, "UKernel" IPC.
 func uccl876() []Claim {
 	return []Claim{
 		directVsHandshake(), doneSeqVsRingAck(), exportCache(), eagerOpen(), publishDedupe(), sameProcess(),
@@ -136,7 +136,7 @@ func eagerOpen() Claim {
 			{
 				Name: "per-call", A: arm("eager"), B: arm("per-call"), Op: "latency", Sizes: smallSizes, Iters: 200, Warmup: 20,
 				Expect: []Expectation{
-					Count{Of: A, Counter: "opens", Is: AtMost, Value: 2}, // one at each rank
+					Count{Of: A, Counter: "opens", Is: AtMost, Value: 2}, // one per rank
 					Count{Of: B, Counter: "opens", Is: AtLeast, Value: 1, Per: PerSample},
 					Faster{},
 				},

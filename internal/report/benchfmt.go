@@ -12,13 +12,13 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// writeBenchfmt writes the Go benchmark format (https://go.dev/design/14313-benchmark-format), one line per cell and
-// one per baseline of a cell, which is told from it by /baseline=NAME: benchstat -col /baseline stands them side by
-// side. ns/op is the mean, as Go's own benchmarks report it, of a window in stream and bidir; MB/s is of one direction
-// and from the median, as in every other view. A percentile that the samples do not carry is left out.
+// writeBenchfmt writes the Go benchmark format (https://go.dev/design/14313-benchmark-format): one line per cell, and
+// one per baseline of a cell with /baseline=NAME in its name, so that benchstat -col /baseline compares them. ns/op is
+// the mean, as in Go's own benchmarks; in stream and bidir it is that of a window. MB/s is the rate of one direction by
+// the median, as in every other view. Percentiles with too few samples are omitted.
 //
-// Configuration lines hold what makes runs incomparable, so that benchstat separates such runs, and nothing that
-// differs from run to run. An invalid cell is a comment: a reader must not take its figures for slow ones.
+// Configuration lines hold the properties that make runs incomparable, by which benchstat separates runs, and nothing
+// that differs between comparable runs. An invalid cell is a comment, so that no reader uses its figures.
 func writeBenchfmt(out *bytes.Buffer, d record.Document) {
 	writeConfig(out, d)
 	names := benchNames(d.Cells)
@@ -31,7 +31,7 @@ func writeBenchfmt(out *bytes.Buffer, d record.Document) {
 			fmt.Fprintf(out, "# invalid: %s: the received payload differs from the payload sent\n", benchName(c, names[i]))
 			continue
 		}
-		if !overWindow(c.Op) { // one message at a time has nothing to share
+		if !overWindow(c.Op) { // fairness needs several messages in flight
 			c.Fairness = nil
 		}
 		writeResult(out, benchName(c, names[i]), c.N, c.Lat, c.BWPerDir, c.MsgRate, c.Fairness)
@@ -48,7 +48,7 @@ func writeConfig(out *bytes.Buffer, d record.Document) {
 			fmt.Fprintf(out, "%s: %s\n", key, value)
 		}
 	}
-	add("goos", "linux") // the one system that p2pbench runs on
+	add("goos", "linux") // p2pbench runs on Linux only
 	add("goarch", e.Arch)
 	add("pkg", "github.com/p2pbench/p2pbench")
 	add("cpu", e.CPU.Model)
@@ -67,8 +67,7 @@ func writeConfig(out *bytes.Buffer, d record.Document) {
 	out.WriteByte('\n')
 }
 
-// benchNames gives every cell a name of its own, up to what differs from rank to rank: cells that would share one get
-// the settings in which they differ appended.
+// benchNames returns a unique name for each cell: it appends the settings in which cells of the same base name differ.
 func benchNames(cells []record.Cell) []string {
 	same := map[string]*block{}
 	names := make([]string, len(cells))
@@ -87,7 +86,7 @@ func benchNames(cells []record.Cell) []string {
 	return names
 }
 
-// baseName is Ipc/op=latency/path=direct/size=1024/engine=ce.
+// baseName returns a name such as Ipc/op=latency/path=direct/size=1024/engine=ce.
 func baseName(c record.Cell) string {
 	first, n := utf8.DecodeRuneInString(word(c.Transport))
 	name := string(unicode.ToUpper(first)) + word(c.Transport)[n:]
@@ -109,7 +108,7 @@ func baseName(c record.Cell) string {
 	return name
 }
 
-// benchName ends in the number of ranks, where Go's own benchmarks have GOMAXPROCS.
+// benchName appends the number of ranks, in place of GOMAXPROCS in Go's own benchmarks.
 func benchName(c record.Cell, name string) string {
 	return fmt.Sprintf("Benchmark%s-%d", name, max(c.Ranks, 1))
 }
@@ -141,10 +140,10 @@ func writeResult(out *bytes.Buffer, name string, n int, l record.Latency, bw *fl
 	out.WriteByte('\n')
 }
 
-// digits leaves out the last ones, which a change of unit turns into noise.
+// digits rounds to ten digits: the conversion of units makes the last digits noise.
 func digits(v float64) string { return fmt.Sprintf("%.10g", v) }
 
-// word makes text one part of a benchmark's name.
+// word converts text to a valid part of a benchmark's name.
 func word(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == '=' || unicode.IsSpace(r) || record.Hidden(r) {

@@ -10,15 +10,15 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A block is the cells of one table: those whose figures mean the same and may stand below each other.
+// block holds the cells of one table: those whose figures have the same definition.
 type block struct {
 	env        record.Env
 	transports map[string]record.Transport
 	cells      []record.Cell // at least one
 }
 
-// blocks groups a document's cells by operation, in the order of ops, then by what carried them, in the order of the
-// document.
+// blocks groups a document's cells by operation, in the order of ops, then by transport, path and engine, in the order
+// of the document.
 func blocks(d record.Document) []block {
 	type key struct {
 		op, transport, path, engine, device, completion string
@@ -40,18 +40,18 @@ func blocks(d record.Document) []block {
 	return all
 }
 
-// asked is the engine that was asked for: "auto" stands for one table, whatever was chosen for each size.
+// asked returns the requested engine: with "auto" all sizes are in one table, whichever engine was chosen.
 func asked(c record.Cell) string { return cmp.Or(c.Knobs["engine"], c.Engine) }
 
-// used is the engine that moved the cell's messages.
+// used returns the engine that moved the cell's messages.
 func used(c record.Cell) string { return Clean(c.Engine) }
 
 func (b block) op() string { return b.cells[0].Op }
 
-// described is what the block's transport says of itself.
+// described returns the description of the block's transport.
 func (b block) described() record.Transport { return b.transports[b.cells[0].Transport] }
 
-// title is the lines above a block: what ran where, what its figures mean, what it is compared with.
+// title returns the lines above a block: subject, definitions of the figures, baselines.
 func (b block) title(wide bool) []string {
 	lines := []string{b.subject(), b.definition()}
 	if text := b.baselineText(); text != "" {
@@ -84,7 +84,7 @@ func (b block) subject() string {
 		for _, text := range over {
 			add("", text)
 		}
-	} else if l := b.env.Link; l != nil && c.Device != "host" { // between CPU memory and CPU memory is CPU memory
+	} else if l := b.env.Link; l != nil && c.Device != "host" { // CPU memory has no link
 		add("link", l.Type)
 	}
 	add("completion", c.Completion)
@@ -98,7 +98,7 @@ func (b block) subject() string {
 	return Clean(c.Op) + ": " + strings.Join(parts, ", ")
 }
 
-// fan is "out" or "in" where one rank sends to all others, or they to it; else "".
+// fan returns "out" if rank 0 sends to all others, "in" if all others send to rank 0, and "" otherwise.
 func fan(c record.Cell) string {
 	if how := c.Knobs["fan"]; how != "pair" {
 		return how
@@ -106,10 +106,10 @@ func fan(c record.Cell) string {
 	return ""
 }
 
-// ring reports whether each rank sends to the next one.
+// ring reports whether each rank sends to the next rank.
 func ring(c record.Cell) bool { return c.Knobs["ring"] == "true" }
 
-// launch is how many messages are in flight, and how they are started where that is not one by one.
+// launch describes the number of messages in flight, and how they are launched if not one by one.
 func (b block) launch() string {
 	c := b.cells[0]
 	windows := "window " + window(c)
@@ -118,7 +118,7 @@ func (b block) launch() string {
 	}
 	switch started(c) {
 	case "graph":
-		if b.varies(started) { // a column tells
+		if b.varies(started) { // a column shows it
 			return windows
 		}
 		if b.varies(window) {
@@ -133,7 +133,7 @@ func (b block) launch() string {
 	return windows
 }
 
-// bursts is how round trips of a persistent kernel follow each other, or what else there is to say of windows.
+// bursts describes the bursts of a persistent kernel, or else the windows.
 func (b block) bursts(windows string) string {
 	burst := b.cells[0].Knobs["burst"]
 	switch {
@@ -145,7 +145,7 @@ func (b block) bursts(windows string) string {
 	return "in bursts of up to " + burst
 }
 
-// started is how a window is started: "graph", "persistent" or otherwise.
+// started returns how a window is launched: "graph", "persistent" or another word.
 func started(c record.Cell) string {
 	if c.Knobs["cudagraph"] == "window" {
 		return "graph"
@@ -153,7 +153,7 @@ func started(c record.Cell) string {
 	return c.Knobs["launch"]
 }
 
-// definition says what µs and GB/s are in this block.
+// definition defines µs and GB/s for this block.
 func (b block) definition() string {
 	switch b.op() {
 	case "latency":
@@ -175,7 +175,7 @@ func (b block) definition() string {
 	return "GB/s of one direction, from the median sample"
 }
 
-// devices names the devices of the block's ranks: "2 × NVIDIA H200".
+// devices returns the names of the ranks' devices: "2 × NVIDIA H200".
 func (b block) devices() string {
 	c := b.cells[0]
 	var names []string
@@ -203,7 +203,7 @@ func (b block) devices() string {
 	return strings.Join(names, " + ")
 }
 
-// baselines are the names of the block's baselines, in the order of the cells.
+// baselines returns the names of the block's baselines, in the order of the cells.
 func (b block) baselines() []string {
 	var names []string
 	for _, c := range b.cells {
@@ -216,7 +216,7 @@ func (b block) baselines() []string {
 	return names
 }
 
-// baselineText names each baseline that has figures with its engine and number of samples.
+// baselineText describes each baseline with figures: name, engine and number of samples.
 func (b block) baselineText() string {
 	var parts []string
 	for _, name := range b.baselines() {
@@ -254,7 +254,7 @@ func (b block) describeBaseline(name string) string {
 	return fmt.Sprintf("%s (n %d)", Clean(name), most)
 }
 
-// transportOf is the transport of the baseline of that name.
+// transportOf returns the transport of a baseline.
 func (b block) transportOf(name string) string {
 	for _, c := range b.cells {
 		if v := baseline(c, name); v != nil && v.Transport != "" {
@@ -264,7 +264,7 @@ func (b block) transportOf(name string) string {
 	return ""
 }
 
-// baseline is the cell's baseline of that name, or nil.
+// baseline returns the cell's baseline of that name, or nil.
 func baseline(c record.Cell, name string) *record.Vs {
 	for i := range c.Vs {
 		if c.Vs[i].Name == name {
@@ -277,12 +277,12 @@ func baseline(c record.Cell, name string) *record.Vs {
 func window(c record.Cell) string { return fmt.Sprint(c.Window) }
 func offset(c record.Cell) string { return Size(c.Offset) }
 
-// varies reports whether the cells of the block differ in what text says of them.
+// varies reports whether text differs between cells of the block.
 func (b block) varies(text func(record.Cell) string) bool {
 	return slices.ContainsFunc(b.cells, func(c record.Cell) bool { return text(c) != text(b.cells[0]) })
 }
 
-// varyingKnobs are the settings in which the cells differ.
+// varyingKnobs returns the settings in which the cells differ.
 func (b block) varyingKnobs() []string {
 	return slices.DeleteFunc(b.knobs(), func(k string) bool { return !b.varies(knob(k)) })
 }
@@ -297,7 +297,7 @@ func (b block) commonKnobs() string {
 	return strings.Join(parts, " ")
 }
 
-// knobs are the names of all settings, sorted.
+// knobs returns the names of all settings, sorted.
 func (b block) knobs() []string {
 	all := map[string]bool{}
 	for _, c := range b.cells {

@@ -13,8 +13,8 @@ import (
 // Fact is a line below the tables.
 type Fact struct{ Label, Text string }
 
-// circumstances is what a reader needs to judge the figures: how they were taken, on what, and how it ended. Parts that
-// the document does not know are left out.
+// circumstances returns the lines below the tables: check, timing, machine, command, warnings and exit code. Parts that
+// the document does not have are omitted.
 func circumstances(d record.Document) []Fact {
 	var all facts
 	all.add("payload", verifiedText(d.Cells))
@@ -71,7 +71,7 @@ func timingText(h record.Harness) string {
 	return text
 }
 
-// coldText is the slowest rank's start and the one-off costs of the first cell.
+// coldText lists the start-up time of the slowest rank and the one-time costs of the first cell.
 func coldText(d record.Document) string {
 	var parts []string
 	add := func(label string, us *float64) {

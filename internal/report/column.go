@@ -8,17 +8,17 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// Column is one column of a table, as text.
+// Column is a column of a table, as text.
 type Column struct {
-	Over  string // a head above those of several columns: the baseline they belong to
+	Over  string // heading above several columns, such as the name of a baseline
 	Head  string
-	Left  bool // aligned left; numbers are aligned right
-	Drop  int  // which leave a table that is too wide: 1 first, 0 never
+	Left  bool // left-aligned; numbers are right-aligned
+	Drop  int  // order in which columns are dropped from a table that is too wide: 1 first, 0 never
 	Cells []string
-	short float64 // the percentile of which some cell has too few samples, shown with a star
+	short float64 // percentile for which some cell has too few samples, marked with a star; 0: none
 }
 
-// columns lays the block out: size, p50, p99 and GB/s first. Footnotes go to n.
+// columns returns the columns of the block: size, p50, p99 and GB/s first. Footnotes are added to n.
 func (b block) columns(n *Notes, wide bool) []Column {
 	cols := []Column{
 		b.column("size", 0, func(c record.Cell) string { return Size(c.Size) }),
@@ -63,7 +63,7 @@ func (b block) column(head string, drop int, text func(record.Cell) string) Colu
 	return col
 }
 
-// time is a column of µs, empty where there are no samples.
+// time returns a column of µs; cells without samples are empty.
 func (b block) time(head string, drop int, of func(record.Latency) float64) Column {
 	return b.column(head, drop, func(c record.Cell) string {
 		if c.N == 0 {
@@ -73,7 +73,7 @@ func (b block) time(head string, drop int, of func(record.Latency) float64) Colu
 	})
 }
 
-// percentile is a column of µs with a star where the samples do not carry it.
+// percentile returns a column of µs, with a star where there are too few samples.
 func (b block) percentile(p float64, drop int, of func(record.Latency) float64) Column {
 	col := b.time(fmt.Sprintf("p%v µs", p), drop, of)
 	for i, c := range b.cells {
@@ -103,7 +103,7 @@ func messageRate(c record.Cell) string {
 	return Fixed(c.MsgRate, 0)
 }
 
-// conditions are columns of whatever the block's cells do not have in common.
+// conditions returns columns of the properties in which the block's cells differ.
 func (b block) conditions() []Column {
 	var cols []Column
 	if b.varies(window) {
@@ -121,7 +121,7 @@ func (b block) conditions() []Column {
 	return cols
 }
 
-// versus is the columns of one baseline; one column that says n/a where it has no figures at all.
+// versus returns the columns of a baseline; a single column of n/a if it has no figures.
 func (b block) versus(name string) []Column {
 	show := func(text func(record.Vs) string) func(record.Cell) string {
 		return func(c record.Cell) string {
@@ -143,7 +143,7 @@ func (b block) versus(name string) []Column {
 	}
 	cols := []Column{b.column("p50 µs", 0, show(func(v record.Vs) string { return Micros(v.Lat.P50) }))}
 	if b.describeBaseline(name) != "" {
-		cols[0].Drop = 7 // the ratio tells
+		cols[0].Drop = 7 // the ratio remains
 		cols = append(cols,
 			b.column(bw, 6, show(func(v record.Vs) string { return GBpsOrNone(v.BWPerDir) })),
 			b.column("ratio", 0, show(func(v record.Vs) string { return GBpsOrNone(v.Ratio) })))

@@ -10,16 +10,16 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// several reports whether any of the cells sent over more than one connection at a time.
+// several reports whether any cell used more than one connection at a time.
 func (b block) several() bool {
 	return overWindow(b.op()) && slices.ContainsFunc(b.cells, func(c record.Cell) bool { return len(c.Conns) > 1 })
 }
 
-// connectionTitle says what the columns of the connections are.
+// connectionTitle defines the columns of the table of connections.
 const connectionTitle = "connections: minimum–maximum over connections; p50, p99 and max of a connection's messages, from the post to the " +
 	"completion at the sender; GB/s = payload ÷ time until its last completion in each sample; Jain's index: 1 if all rates are equal"
 
-// connectionColumns are a row for each cell: how its connections fared beside each other.
+// connectionColumns has a row for each cell with the spread of its connections' figures.
 func (b block) connectionColumns() []Column {
 	spread := func(of func(record.Connection) float64, text func(float64) string) func(record.Cell) string {
 		return func(c record.Cell) string { return SpreadText(c.Conns, of, text) }
@@ -41,7 +41,7 @@ func (b block) connectionColumns() []Column {
 	}
 }
 
-// tails are p99, with a star where a connection has too few messages for it.
+// tails returns a column of p99, with a star where a connection has too few messages.
 func (b block) tails(text func(record.Cell) string) Column {
 	const p = 99
 	col := b.column("p99 µs", 0, text)
@@ -61,7 +61,7 @@ func rateOf(c record.Connection) float64 {
 	return *c.GBps
 }
 
-// SpreadText is a figure from the least to the most that any connection has.
+// SpreadText formats the minimum and maximum of a figure over connections.
 func SpreadText(conns []record.Connection, of func(record.Connection) float64, text func(float64) string) string {
 	if len(conns) == 0 {
 		return None
@@ -74,7 +74,7 @@ func SpreadText(conns []record.Connection, of func(record.Connection) float64, t
 	return low + "–" + high
 }
 
-// FairnessText prints Jain's index.
+// FairnessText formats Jain's index.
 func FairnessText(v *float64) string {
 	if v == nil {
 		return None
@@ -82,7 +82,7 @@ func FairnessText(v *float64) string {
 	return Fixed(*v, 3)
 }
 
-// writeConnections writes the block's second table, where there is one.
+// writeConnections writes the block's table of connections, if it has one.
 func writeConnections(out *bytes.Buffer, b block, n *Notes, wide bool) error {
 	if !b.several() {
 		return nil
@@ -92,7 +92,7 @@ func writeConnections(out *bytes.Buffer, b block, n *Notes, wide bool) error {
 	if !wide {
 		cols, _ = fit(cols, maxWidth)
 	}
-	n.stand(cols)
+	n.addStars(cols)
 	if err := writeGrid(out, cols); err != nil {
 		return err
 	}
@@ -106,6 +106,6 @@ func writeMarkdownConnections(out *bytes.Buffer, b block, n *Notes) {
 	}
 	fmt.Fprintf(out, "%s\n\n", escapeMarkdown(connectionTitle))
 	cols := b.connectionColumns()
-	n.stand(cols)
+	n.addStars(cols)
 	writeMarkdownGrid(out, cols)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A tally is what the counters of one arm were in the cells: by name, in the order of the cells.
+// tally holds the values of an arm's counters: by name, in the order of the cells.
 type tally struct {
 	values   map[string][]uint64
-	counters []record.Counter // their descriptions
-	owner    string           // before each label: the baseline, or none
-	intro    string           // before the first label
+	counters []record.Counter // descriptions
+	owner    string           // prefix of each label: name of the baseline, or empty
+	intro    string           // prefix of the first label
 }
 
 func (t *tally) add(counters map[string]uint64) {
@@ -26,7 +26,7 @@ func (t *tally) add(counters map[string]uint64) {
 	}
 }
 
-// countersText is the line of counters: those of the transport, then those of baselines that have a column.
+// countersText formats the line of counters: those of the transport, then those of baselines that have a column.
 func countersText(d record.Document) string {
 	var order []string
 	all := map[string]*tally{}
@@ -58,8 +58,8 @@ func countersText(d record.Document) string {
 	return strings.Join(parts, ", ")
 }
 
-// undescribed stands for the descriptions that documents of earlier versions do not have: what the cells had can be
-// told, and nothing be added up.
+// undescribed makes descriptions for documents of earlier versions, which have none. Such counters are shown per cell
+// and not added up.
 func undescribed(cells []record.Cell) (counters []record.Counter) {
 	names := map[string]bool{}
 	for _, c := range cells {
@@ -95,12 +95,12 @@ func (t *tally) texts() (parts []string) {
 	return parts
 }
 
-// sumText is the sum over the cells, with the time that one event took where that was counted.
+// sumText formats the sum over the cells, and the time per event if that is counted.
 func (t *tally) sumText(c record.Counter) string {
 	n := sum(t.values[c.Name])
 	text := counterText(c, n)
 	if c.Unit == "bytes" {
-		text = fmt.Sprint(n) // a sum has no unit that divides it
+		text = fmt.Sprint(n) // a sum is rarely a multiple of a unit
 	}
 	i := slices.IndexFunc(t.counters, func(of record.Counter) bool { return of.TimeOf == c.Name })
 	if i < 0 || n == 0 {
@@ -119,7 +119,7 @@ func sum(values []uint64) (n uint64) {
 	return n
 }
 
-// spanText is what the cells had, from the least to the most: "4", "256K to 2M".
+// spanText formats the range of a counter over the cells: "4", "256K to 2M".
 func spanText(c record.Counter, values []uint64) string {
 	text := counterText(c, slices.Min(values))
 	if most := slices.Max(values); most > slices.Min(values) {
@@ -138,8 +138,8 @@ func counterText(c record.Counter, v uint64) string {
 	return fmt.Sprint(v)
 }
 
-// counterColumns are the columns that a transport's counters have of their own, as far as any cell has a value. of gives
-// the counters of a cell, or of its baseline.
+// counterColumns returns the columns of counters that have one and a value in some cell. of returns the counters of a
+// cell or of its baseline.
 func (b block) counterColumns(counters []record.Counter, of func(record.Cell) map[string]uint64) (cols []Column) {
 	for _, c := range withColumn(counters) {
 		known := false

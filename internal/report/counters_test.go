@@ -7,7 +7,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
-// counted is a document of cells with these counters, which count describes.
+// counted returns a document of cells with these counters, which count describes.
 func counted(count []record.Counter, cells ...map[string]uint64) record.Document {
 	d := record.Document{}
 	if count != nil {

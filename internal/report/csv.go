@@ -11,14 +11,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A field is one column of the CSV.
+// field is a column of the CSV.
 type field struct {
 	name string
 	text func(record.Cell) string
 }
 
-// writeCSV writes a header and one row per cell. What a cell does not have is empty. Columns of baselines, counters
-// and knobs follow the fixed ones and are those that any cell of the document has.
+// writeCSV writes a header and one row per cell. Missing values are empty. The fixed columns are followed by those of
+// all baselines, counters and knobs in the document.
 func writeCSV(w io.Writer, d record.Document) error {
 	fields := slices.Concat(identityFields(), figureFields(), stateFields(), coldFields(), connectionFields(d), baselineFields(d),
 		mapFields(d, "counter_", func(c record.Cell) map[string]string { return counterTexts(c.Counters) }),
@@ -44,8 +44,8 @@ func writeCSV(w io.Writer, d record.Document) error {
 	return out.Error()
 }
 
-// harmless is text that neither a terminal nor a spreadsheet obeys: the latter takes what begins with one of = + - @ for a
-// formula. A number is one, whatever its sign.
+// harmless makes text safe for terminals and spreadsheets, which execute text that begins with one of = + - @ as a
+// formula. Numbers are unchanged.
 func harmless(text string) string {
 	text = Printable(text)
 	if strings.HasPrefix(text, "-") && strings.Trim(text[1:], "0123456789.") == "" {
@@ -86,7 +86,7 @@ func figureFields() []field {
 		field{"msg_rate", func(c record.Cell) string { return sampled(c.N, c.MsgRate) }})
 }
 
-// latencies are the figures of a summary under the names they have in the document.
+// latencies returns the figures of a summary by their keys in the document.
 var latencies = []struct {
 	name string
 	of   func(record.Latency) float64
@@ -128,7 +128,7 @@ func coldFields() []field {
 	}
 }
 
-// connectionFields are what the connections had at least and at most; none where no cell has any.
+// connectionFields returns the minimum and maximum over connections; no fields if no cell has connections.
 func connectionFields(d record.Document) []field {
 	if !slices.ContainsFunc(d.Cells, func(c record.Cell) bool { return len(c.Conns) > 0 }) {
 		return nil
@@ -216,7 +216,7 @@ func counterTexts(counters map[string]uint64) map[string]string {
 	return texts
 }
 
-// sampled is empty without samples: there is no figure then, not even zero.
+// sampled formats v, or "" without samples.
 func sampled(n int, v float64) string {
 	if n == 0 {
 		return ""

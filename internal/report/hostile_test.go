@@ -15,7 +15,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
-// spoiled are documents of all kinds in which no string is what it was, except those that choose the view.
+// spoiled returns documents of all kinds with control characters in every string, except those that select the view.
 func spoiled(before, after string) map[string]record.Document {
 	all := map[string]record.Document{
 		"gpus": reporttest.GPUs(), "host": reporttest.Host(), "settings": reporttest.Settings(), "kernels": reporttest.Kernels(), "ring": reporttest.Circle(), "rdma": reporttest.Pooled(), "fan": reporttest.Fanned(),
@@ -30,7 +30,7 @@ func spoiled(before, after string) map[string]record.Document {
 	return out
 }
 
-// A file from anywhere may be shown: nothing in it reaches the control of the terminal.
+// Untrusted files may be rendered: no control characters reach the terminal.
 func TestNoViewObeys(t *testing.T) {
 	hidden := func(r rune) bool { return r != '\n' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 	for name, d := range spoiled(reporttest.Obeyed, reporttest.Obeyed) {
@@ -46,7 +46,7 @@ func TestNoViewObeys(t *testing.T) {
 	}
 }
 
-// JSON keeps what other views replace: it is escaped, and comes back.
+// JSON escapes the characters that other views replace, and reading it restores them.
 func TestJSONKeepsWhatItEscapes(t *testing.T) {
 	d := spoiled(reporttest.Obeyed, reporttest.Obeyed)["gpus"].WithoutSamples()
 	var got record.Document
@@ -61,7 +61,7 @@ func TestJSONKeepsWhatItEscapes(t *testing.T) {
 	}
 }
 
-// A spreadsheet computes what begins with one of these characters, or runs it.
+// A spreadsheet evaluates text that begins with one of these characters.
 func TestNoCellOfCSVIsAFormula(t *testing.T) {
 	for _, sign := range []string{"=", "+", "-", "@", "\t=", "\r="} {
 		for name, d := range spoiled(sign, "x") {

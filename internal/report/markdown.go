@@ -8,7 +8,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// writeMarkdown writes what the table shows in GitHub's dialect, with all columns whatever the width.
+// writeMarkdown writes the tables in GitHub's dialect, with all columns.
 func writeMarkdown(out *bytes.Buffer, d record.Document, o Options) {
 	var n Notes
 	if tables := o.tables(d, &n); len(tables) > 0 {
@@ -42,11 +42,11 @@ func (t Table) writeMarkdown(out *bytes.Buffer, n *Notes) {
 		fmt.Fprintf(out, "<br>%s\n", escapeMarkdown(line))
 	}
 	out.WriteByte('\n')
-	n.stand(t.Columns)
+	n.addStars(t.Columns)
 	writeMarkdownGrid(out, t.Columns)
 }
 
-// writeMarkdownGrid writes a table and an empty line.
+// writeMarkdownGrid writes a table followed by an empty line.
 func writeMarkdownGrid(out *bytes.Buffer, cols []Column) {
 	for _, c := range cols {
 		fmt.Fprintf(out, "| %s ", escapeMarkdown(strings.TrimSpace(c.Over+" "+c.Head)))
@@ -69,7 +69,7 @@ func writeMarkdownGrid(out *bytes.Buffer, cols []Column) {
 	out.WriteByte('\n')
 }
 
-// escapeMarkdown keeps text what it is, also within a table.
+// escapeMarkdown escapes text, also for use in a table.
 func escapeMarkdown(s string) string {
 	return strings.NewReplacer(
 		`\`, `\\`, `|`, `\|`, `*`, `\*`, `_`, `\_`, "`", "\\`", `<`, `&lt;`, `>`, `&gt;`, `&`, `&amp;`, `[`, `\[`, `~`, `\~`,

@@ -9,13 +9,13 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// Notes gathers the footnotes of a document while its blocks are laid out. Equal texts share a number.
+// Notes collects the footnotes of a document. Equal texts share a number.
 type Notes struct {
-	texts []string  // clean; the number is the index + 1
+	texts []string  // cleaned; the number of a footnote is its index + 1
 	stars []float64 // percentiles shown as max*
 }
 
-// Ref is the number of a footnote, as it stands in a table.
+// Ref returns the reference to a footnote, such as [1], and adds the footnote if it is new.
 func (n *Notes) Ref(text string) string {
 	text = Clean(text)
 	i := slices.Index(n.texts, text)
@@ -26,8 +26,8 @@ func (n *Notes) Ref(text string) string {
 	return fmt.Sprintf("[%d]", i+1)
 }
 
-// stand records the stars among the columns that are shown.
-func (n *Notes) stand(cols []Column) {
+// addStars records the percentiles with a star among the columns that are shown.
+func (n *Notes) addStars(cols []Column) {
 	for _, c := range cols {
 		if c.short > 0 && !slices.Contains(n.stars, c.short) {
 			n.stars = append(n.stars, c.short)
@@ -35,7 +35,7 @@ func (n *Notes) stand(cols []Column) {
 	}
 }
 
-// starLines explains the stars.
+// starLines returns the explanation of the stars.
 func (n *Notes) starLines() []string {
 	var lines []string
 	for _, p := range slices.Sorted(slices.Values(n.stars)) {
@@ -44,8 +44,8 @@ func (n *Notes) starLines() []string {
 	return lines
 }
 
-// Of is what stands in the last column of a cell's row: the numbers of its footnotes, the gravest first, behind a
-// word where the figures are not to be used.
+// Of returns the last column of a cell's row: a word if the figures are invalid, then references to its footnotes, most
+// severe first.
 func (n *Notes) Of(c record.Cell) string {
 	var words, refs []string
 	add := func(text string) {

@@ -9,10 +9,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// None stands where there is no figure.
+// None is shown in place of a missing figure.
 const None = "-"
 
-// Size prints bytes in the largest binary unit that divides them: 1K, 1536, 3M, 1000001.
+// Size formats bytes in the largest binary unit that divides them: 1K, 1536, 3M, 1000001.
 func Size(n uint64) string {
 	unit := ""
 	for _, u := range []string{"K", "M", "G", "T"} {
@@ -25,7 +25,7 @@ func Size(n uint64) string {
 	return strconv.FormatUint(n, 10) + unit
 }
 
-// Micros prints µs: to the nanosecond below 1, without decimals from 1,000 on.
+// Micros formats µs: with three decimals below 1, without decimals from 1,000 on.
 func Micros(us float64) string {
 	switch {
 	case us != 0 && us < 0.9995:
@@ -36,7 +36,7 @@ func Micros(us float64) string {
 	return Fixed(us, 0)
 }
 
-// GBps prints GB/s, and any other figure that may be tiny: two decimals, or three significant digits below 0.1.
+// GBps formats GB/s and other figures that may be small: two decimals, or three significant digits below 0.1.
 func GBps(v float64) string {
 	switch {
 	case v == 0 || v >= 0.0995:
@@ -47,7 +47,7 @@ func GBps(v float64) string {
 	return strconv.FormatFloat(v, 'e', 2, 64)
 }
 
-// GBpsOrNone prints GB/s, or [None] for nil.
+// GBpsOrNone formats GB/s, or [None] for nil.
 func GBpsOrNone(v *float64) string {
 	if v == nil {
 		return None
@@ -55,13 +55,13 @@ func GBpsOrNone(v *float64) string {
 	return GBps(*v)
 }
 
-// full prints a figure with as many digits as tell it from its neighbours.
+// full formats a figure with the fewest digits that identify its value.
 func full(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// Fixed prints so many decimals.
+// Fixed formats v with a fixed number of decimals.
 func Fixed(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
 
-// Printable replaces characters that are [record.Hidden] by spaces.
+// Printable replaces [record.Hidden] characters by spaces.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if record.Hidden(r) {
@@ -71,7 +71,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// printableLines is Printable of each line.
+// printableLines applies Printable to each line.
 func printableLines(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		if r != '\n' && record.Hidden(r) {
@@ -81,5 +81,5 @@ func printableLines(text []byte) []byte {
 	}, text)
 }
 
-// Clean keeps text from outside on its line and away from the terminal's control.
+// Clean makes text from a document safe to print: one line, without control characters.
 func Clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }

@@ -10,25 +10,25 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// Page is what another document than a run's shows: one table, sections below it, and what a reader needs to judge it.
+// Page is the view of a document that is not a run's: one table, sections below it, and lines about the measurement.
 type Page struct {
 	Columns  []Column
-	Legend   string // what the columns mean
+	Legend   string // definitions of the columns
 	Sections []Section
 	Facts    []Fact
 }
 
-// Section is a paragraph below the table, with lines of its own. A label that begins with two spaces belongs to the one
-// before it.
+// Section is a paragraph below the table with labelled lines. A label that begins with two spaces is subordinate to the
+// previous one.
 type Section struct {
 	Head, Text string
 	Facts      []Fact
 }
 
-// PageFormats names the formats that [Page.Write] knows.
+// PageFormats lists the formats of [Page.Write].
 var PageFormats = []string{"table", "md"}
 
-// Write writes the page in one of [PageFormats]. As in [Render], no terminal obeys any of it.
+// Write writes the page in one of [PageFormats], without control characters, as [Render] does.
 func (p Page) Write(w io.Writer, format string) error {
 	var out bytes.Buffer
 	var err error
@@ -92,7 +92,7 @@ func (p Page) writeMarkdown(out *bytes.Buffer) {
 	}
 }
 
-// WriteList writes a line for each fact, with the texts below each other.
+// WriteList writes a line for each fact, with aligned texts.
 func WriteList(w io.Writer, facts []Fact) error {
 	var out bytes.Buffer
 	widest := 0
@@ -106,7 +106,7 @@ func WriteList(w io.Writer, facts []Fact) error {
 	return err
 }
 
-// facts are labelled lines, none of which is without a text.
+// facts is a list of labelled lines; add omits empty texts.
 type facts []Fact
 
 func (all *facts) add(label, text string) {
@@ -115,14 +115,14 @@ func (all *facts) add(label, text string) {
 	}
 }
 
-// Timing is how figures were taken.
+// Timing returns the lines about clock, overhead and skew.
 func Timing(h record.Harness) []Fact {
 	var all facts
 	all.add("timing", timingText(h))
 	return all
 }
 
-// Machine is on what figures were taken.
+// Machine returns the lines about the machine and its devices.
 func Machine(e record.Env) []Fact {
 	var all facts
 	for _, r := range e.Ranks {
@@ -133,7 +133,7 @@ func Machine(e record.Env) []Fact {
 	return all
 }
 
-// Ending is what ran, what is doubtful about all of it, and how it ended.
+// Ending returns the lines with command, warnings and exit code.
 func Ending(d record.Document) []Fact {
 	var all facts
 	all.add("run", runText(d))
@@ -146,16 +146,16 @@ func Ending(d record.Document) []Fact {
 	return all
 }
 
-// OnlyRatios says what the reason why absolute figures mean nothing leaves of them.
+// OnlyRatios formats the reason why only ratios are meaningful.
 func OnlyRatios(reason string) string {
 	return reason + ": only ratios within one run are meaningful, not absolute figures"
 }
 
-// Subject is what ran where, as in the title of a table, of a document whose cells have one operation.
+// Subject returns the title's description of transport, path and devices, for a document with one operation.
 func Subject(d record.Document) string {
 	b := block{env: d.Env, transports: d.Transports, cells: d.Cells}
 	return b.subject()[len(Clean(b.op()))+len(": "):]
 }
 
-// Devices names the devices of the document's ranks: "2 × NVIDIA H200".
+// Devices returns the names of the ranks' devices: "2 × NVIDIA H200".
 func Devices(d record.Document) string { return block{env: d.Env, cells: d.Cells}.devices() }

@@ -25,7 +25,7 @@ func TestGoldenRDMA(t *testing.T) {
 	}
 }
 
-// A fan's sum is of all of its pairs, and the table says so.
+// The sum of a fan is over all pairs, and the table says so.
 func TestFanTable(t *testing.T) {
 	text := rendered(t, reporttest.Fanned(), "table", Options{})
 	for _, want := range []string{"fan in of 3 ranks", "GB/s sum = all pairs", "GB/s/dir +GB/s sum", "soft-RoCE"} {
@@ -46,7 +46,7 @@ func TestConnectionWithoutTail(t *testing.T) {
 	}
 }
 
-// One connection has nothing to be compared with, and a single message under way neither.
+// There is no table of connections for a single connection or a single message in flight.
 func TestNoConnectionTable(t *testing.T) {
 	d := reporttest.Pooled()
 	d.Cells = d.Cells[:4] // latency

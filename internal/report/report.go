@@ -1,14 +1,13 @@
-// Package report shows a result: the one document of a run in, text in one of several formats out.
+// Package report renders the document of a run in one of several text formats.
 //
-// The table is for people and fits 120 columns unless all columns are asked for; md is the same for GitHub. json is
-// the document without its raw samples. csv has one row per cell, every figure in full, as RFC 4180 wants it (lines
-// end in CR LF). benchfmt is Go's benchmark format, for benchstat.
+// table is for people and fits 120 columns unless all columns are requested; md is the same for GitHub. json is the
+// document without its raw samples. csv has one row per cell with full precision, as in RFC 4180 (lines end in CR LF).
+// benchfmt is Go's benchmark format, for benchstat.
 //
-// Above each block of a table stands what its figures mean, below the tables what is doubtful about which. A
-// percentile that the samples cannot carry is marked with a star. No figure is computed here: views of one document
-// cannot disagree.
+// The lines above each table define its figures; footnotes below the tables hold warnings. A percentile with too few
+// samples is marked with a star. The package computes no figures, so views of one document agree.
 //
-// It neither measures nor compares runs.
+// The package neither measures nor compares runs.
 package report
 
 import (
@@ -21,24 +20,24 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// Formats names the formats that [Render] knows; the first is the default.
+// Formats lists the formats of [Render]; the first is the default.
 var Formats = []string{"table", "json", "csv", "md", "benchfmt"}
 
-// Options chooses among variants of a format.
+// Options selects variants of a format.
 type Options struct {
-	Wide bool // table and md: every column; table: whatever the width
-	// Tables lays the cells of a document out otherwise, in table and md: nil leaves them to this package. Footnotes go
-	// to the notes.
+	Wide bool // table and md: all columns, at any width
+	// Tables, if not nil, replaces the layout of table and md. It returns nil to keep this package's layout, and adds
+	// footnotes to the notes.
 	Tables func(record.Document, *Notes) []Table
 }
 
-// Table is cells that another package has laid out.
+// Table is a table that another package has laid out.
 type Table struct {
-	Title   []string // the first line has the subject behind ": "
+	Title   []string // the first line has the subject after ": "
 	Columns []Column
 }
 
-// tables are those of the document that another package lays out; none: this one does.
+// tables returns the tables that another package has laid out; nil: none.
 func (o Options) tables(d record.Document, n *Notes) []Table {
 	if o.Tables == nil {
 		return nil
@@ -46,8 +45,7 @@ func (o Options) tables(d record.Document, n *Notes) []Table {
 	return o.Tables(d, n)
 }
 
-// Render writes the document in one of [Formats]. Whatever its strings hold, no view has a character that a terminal
-// obeys instead of showing it: see [Printable].
+// Render writes the document in one of [Formats]. Control characters in its strings are replaced: see [Printable].
 func Render(w io.Writer, d record.Document, format string, o Options) error {
 	var out bytes.Buffer
 	var err error
@@ -55,9 +53,9 @@ func Render(w io.Writer, d record.Document, format string, o Options) error {
 	case "table":
 		err = writeTable(&out, d, o)
 	case "json":
-		err = record.Write(&out, d.WithoutSamples()) // escapes
+		err = record.Write(&out, d.WithoutSamples()) // escapes control characters
 	case "csv":
-		err = writeCSV(&out, d) // cell by cell
+		err = writeCSV(&out, d) // replaces control characters in each cell
 	case "md":
 		writeMarkdown(&out, d, o)
 	case "benchfmt":
@@ -74,7 +72,7 @@ func Render(w io.Writer, d record.Document, format string, o Options) error {
 	return nil
 }
 
-// show writes a view. Lines of CSV end in CR LF.
+// show writes a view. It keeps the CR LF of CSV.
 func show(w io.Writer, view bytes.Buffer, format string) error {
 	text := view.Bytes()
 	if format != "csv" {
@@ -84,10 +82,10 @@ func show(w io.Writer, view bytes.Buffer, format string) error {
 	return err
 }
 
-// ops are the operations in the order in which tables show them; others follow.
+// ops are the operations in the order of the tables; unknown ones follow.
 var ops = []string{"latency", "stream", "bidir", "pingpong"}
 
-// opOrder is an operation's place among the blocks.
+// opOrder returns an operation's position among the blocks.
 func opOrder(op string) int {
 	if i := slices.Index(ops, op); i >= 0 {
 		return i
@@ -95,5 +93,5 @@ func opOrder(op string) int {
 	return len(ops)
 }
 
-// overWindow reports whether an operation's samples last a window of messages, and not one message.
+// overWindow reports whether a sample of the operation is a window of messages.
 func overWindow(op string) bool { return op == "stream" || op == "bidir" }

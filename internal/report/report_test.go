@@ -52,7 +52,7 @@ func TestRenderReportsWriteErrors(t *testing.T) {
 	}
 }
 
-// The examples are documents that a reader accepts, or the goldens would show what no run writes.
+// The example documents are valid, so that the golden files show possible results.
 func TestExamplesAreDocuments(t *testing.T) {
 	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings(), reporttest.Kernels(), reporttest.Circle(), reporttest.Pooled(), reporttest.Fanned()} {
 		var b bytes.Buffer
@@ -82,7 +82,7 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-// crowded is what two baselines with figures at their longest make of every kind of table.
+// crowded returns documents of every kind of table with two baselines and the longest figures.
 func crowded() record.Document {
 	d := reporttest.GPUs()
 	for i, c := range d.Cells {
@@ -109,7 +109,7 @@ func TestNarrowTableSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The first four columns of every table are the contract with scripts.
+// The first four columns of every table are stable, since scripts rely on them.
 func TestFirstColumns(t *testing.T) {
 	for _, d := range []record.Document{reporttest.GPUs(), reporttest.Host(), reporttest.Settings()} {
 		var heads []string
@@ -385,7 +385,7 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// with is the cell with one knob, and a change.
+// with returns the cell with another value of a knob, and modified by change.
 func with(c record.Cell, knob, value string, change func(*record.Cell)) record.Cell {
 	c.Knobs = map[string]string{knob: value}
 	if change != nil {

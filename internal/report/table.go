@@ -15,10 +15,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// maxWidth is how many columns of a terminal a table may take, unless it is asked to be wide.
+// maxWidth is the maximum width of a table in terminal columns without --wide.
 const maxWidth = 120
 
-// writeTable writes the blocks, then the footnotes, then the circumstances.
+// writeTable writes the tables, the footnotes, and the lines of circumstances.
 func writeTable(out *bytes.Buffer, d record.Document, o Options) error {
 	var n Notes
 	if err := writeTables(out, d, &n, o); err != nil {
@@ -34,7 +34,7 @@ func writeTable(out *bytes.Buffer, d record.Document, o Options) error {
 	return nil
 }
 
-// writeTables writes the tables that were laid out elsewhere, or one for each block.
+// writeTables writes the tables of Options.Tables, or one table per block.
 func writeTables(out *bytes.Buffer, d record.Document, n *Notes, o Options) error {
 	if tables := o.tables(d, n); len(tables) > 0 {
 		for _, t := range tables {
@@ -56,7 +56,7 @@ func writeTables(out *bytes.Buffer, d record.Document, n *Notes, o Options) erro
 	return nil
 }
 
-// write writes title and columns, and which columns were left out.
+// write writes the title, the columns, and the names of dropped columns.
 func (t Table) write(out *bytes.Buffer, n *Notes, wide bool) error {
 	for i, line := range t.Title {
 		indent := "  "
@@ -70,7 +70,7 @@ func (t Table) write(out *bytes.Buffer, n *Notes, wide bool) error {
 	if !wide {
 		cols, dropped = fit(cols, maxWidth)
 	}
-	n.stand(cols)
+	n.addStars(cols)
 	if err := writeGrid(out, cols); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func writeNotes(out *bytes.Buffer, n Notes) {
 	}
 }
 
-// fit leaves out columns, all of one rank at a time, until the rest is narrow enough or cannot be narrowed.
+// fit drops columns, all of one Drop value at a time, until the rest fits or no column can be dropped.
 func fit(cols []Column, limit int) (kept []Column, dropped []string) {
 	last := 0
 	for _, c := range cols {
@@ -114,7 +114,7 @@ func fit(cols []Column, limit int) (kept []Column, dropped []string) {
 	return kept, dropped
 }
 
-// gridWidth is how wide writeGrid makes the columns.
+// gridWidth returns the width of the columns in writeGrid.
 func gridWidth(cols []Column) int {
 	total := 0
 	for _, c := range cols {
@@ -127,7 +127,7 @@ func gridWidth(cols []Column) int {
 	return total
 }
 
-// aligned keeps the digits of a column below each other where some of its figures carry a star.
+// aligned pads figures without a star in a column that has stars, so that digits line up.
 func (c Column) aligned() []string {
 	starred := false
 	for _, text := range c.Cells {
@@ -146,7 +146,7 @@ func (c Column) aligned() []string {
 	return texts
 }
 
-// writeGrid writes head, a rule, and rows, without trailing spaces.
+// writeGrid writes headings, a rule, and rows, without trailing spaces.
 func writeGrid(out *bytes.Buffer, cols []Column) error {
 	var grid bytes.Buffer
 	align := make([]tw.Align, len(cols))
@@ -187,8 +187,8 @@ func writeGrid(out *bytes.Buffer, cols []Column) error {
 	return nil
 }
 
-// newGrid is a table without borders that leaves text as it is. It measures ambiguous characters (×, →) as narrow
-// whatever the locale, so that one document gives one text.
+// newGrid returns a table without borders that does not change text. It treats ambiguous characters (×, →) as narrow in
+// every locale, so that the output does not depend on the locale.
 func newGrid(w io.Writer, align []tw.Align) *tablewriter.Table {
 	section := tw.CellConfig{
 		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
@@ -211,11 +211,11 @@ func newGrid(w io.Writer, align []tw.Align) *tablewriter.Table {
 		tablewriter.WithEastAsian(tw.Off))
 }
 
-// width is how many columns of a terminal the text takes.
+// width returns the width of the text in terminal columns.
 func width(s string) int { return twwidth.WidthWithOptions(s, twwidth.Options{}) }
 
-// writeWrapped writes text behind a prefix, broken at spaces to fit, continued below where it began. A word that is
-// too long stays whole.
+// writeWrapped writes text after a prefix, broken at spaces to fit; continuation lines are indented by the prefix's
+// width. Long words are not broken.
 func writeWrapped(out *bytes.Buffer, prefix, text string) {
 	at := width(prefix)
 	out.WriteString(prefix)

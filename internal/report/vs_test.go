@@ -10,7 +10,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/reporttest"
 )
 
-// beside is two sizes beside four baselines: NCCL in three forms, one of which could not be looked at for one size.
+// beside returns a document with two sizes and four baselines: NCCL in three forms, one of which has no counters for
+// one size.
 func beside() record.Document {
 	d := reporttest.GPUs()
 	d.Cells = nil
@@ -60,7 +61,7 @@ func TestCTAsOfBaselines(t *testing.T) {
 	}
 }
 
-// However many baselines: the table fits, each keeps its ratio, and what had to go is named.
+// For any number of baselines the table fits, each baseline keeps its ratio, and dropped columns are named.
 func TestManyBaselinesFit(t *testing.T) {
 	text := rendered(t, beside(), "table", Options{})
 	for line := range strings.Lines(text) {

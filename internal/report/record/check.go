@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// maxN bounds the samples of a cell: more than a run of hours takes, and few enough for exact ranks.
+// maxN is the maximum number of samples of a cell: more than a run of hours takes, and small enough for exact ranks.
 const maxN = 1 << 40
 
-// check reports the first thing in the document that no run could have produced. Texts of the document are quoted.
+// check returns an error for the first inconsistency that no run can produce. Text from the document is quoted.
 func (d Document) check() error {
 	if d.Exit < 0 || d.Exit > 255 {
-		return fmt.Errorf("exit: %d is no exit code", d.Exit)
+		return fmt.Errorf("exit: %d is not an exit code", d.Exit)
 	}
 	if err := CheckCells(d.Cells); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (d Document) check() error {
 	return nil
 }
 
-// CheckCells reports the first thing in the cells that no run could have produced.
+// CheckCells returns an error for the first inconsistency in the cells that no run can produce.
 func CheckCells(cells []Cell) error {
 	for i, c := range cells {
 		if c.Op == "" || c.Transport == "" {
@@ -38,7 +38,7 @@ func CheckCells(cells []Cell) error {
 	return nil
 }
 
-// at says of which cell of the document an error is.
+// at adds the cell to an error.
 func (c Cell) at(i int, err error) error {
 	return fmt.Errorf("cells[%d] (%q %q, size %d): %w", i, c.Transport, c.Op, c.Size, err)
 }
@@ -87,15 +87,15 @@ func (c Cell) check() error {
 	return nil
 }
 
-// check holds a baseline of the cell against itself and the cell.
+// check checks a baseline for consistency with itself and with the cell.
 func (v Vs) check(c Cell) error {
 	switch {
 	case v.Name == "":
 		return errors.New("name is missing")
 	case v.NA != "" && v.N != 0:
-		return fmt.Errorf("has %d samples and is n/a (%q) at once", v.N, v.NA)
+		return fmt.Errorf("has %d samples, but is n/a (%q)", v.N, v.NA)
 	case v.NA != "" && v.Verified != nil:
-		return fmt.Errorf("is verified and n/a (%q) at once", v.NA)
+		return fmt.Errorf("is verified, but n/a (%q)", v.NA)
 	}
 	if err := checkFigures(v.N, v.Lat, v.SamplesNS, v.Histogram); err != nil {
 		return err
@@ -123,13 +123,13 @@ func checkPositive(figures []named) error {
 	return nil
 }
 
-// checkFigures holds a cell's summary against itself and against its samples, where the document has them.
+// checkFigures checks a cell's summary for consistency, also with the samples if the document has them.
 func checkFigures(n int, lat Latency, samples []int64, bins []Bin) error {
 	if n < 0 || n > maxN {
 		return fmt.Errorf("n: %d is not between 0 and %d", n, maxN)
 	}
 	if n == 0 && lat != (Latency{}) {
-		return errors.New("n is 0 and lat_us has figures")
+		return errors.New("n is 0, but lat_us has figures")
 	}
 	if lat.Min < 0 || lat.Min > lat.P50 || lat.P50 > lat.P90 || lat.P90 > lat.P99 || lat.P99 > lat.P999 || lat.P999 > lat.Max {
 		return errors.New("lat_us: min, p50, p90, p99, p999 and max are not in ascending order")
@@ -138,7 +138,7 @@ func checkFigures(n int, lat Latency, samples []int64, bins []Bin) error {
 		return errors.New("lat_us: mean is not between min and max")
 	}
 	if len(samples) > 0 && len(bins) > 0 {
-		return errors.New("samples_ns and histogram_ns exclude each other")
+		return errors.New("both samples_ns and histogram_ns: want one of them")
 	}
 	if err := checkSamples(n, samples); err != nil {
 		return err
@@ -154,7 +154,7 @@ func checkFigures(n int, lat Latency, samples []int64, bins []Bin) error {
 
 func checkSamples(n int, samples []int64) error {
 	if len(samples) > 0 && len(samples) != n {
-		return fmt.Errorf("n is %d and samples_ns has %d", n, len(samples))
+		return fmt.Errorf("n is %d, but samples_ns has %d", n, len(samples))
 	}
 	for i, ns := range samples {
 		if ns < 0 {
@@ -175,12 +175,12 @@ func checkBins(n int, bins []Bin) error {
 		}
 	}
 	if len(bins) > 0 && left != 0 {
-		return fmt.Errorf("n is %d and the counts of histogram_ns do not add up to it", n)
+		return fmt.Errorf("n is %d, but the counts of histogram_ns have another sum", n)
 	}
 	return nil
 }
 
-// same allows for the rounding of another writer's decimals.
+// same compares with a tolerance for the rounding of decimals by other writers.
 func same(a, b Latency) bool {
 	return near(a.Min, b.Min) && near(a.P50, b.P50) && near(a.P90, b.P90) && near(a.P99, b.P99) &&
 		near(a.P999, b.P999) && near(a.Max, b.Max) && near(a.Mean, b.Mean)

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Connection is what one of a cell's connections did in its samples. The times of its messages, from the post to the
-// completion at the sender, are those of bins: at most 1/32 from the true ones.
+// Connection holds the statistics of one connection in a cell's samples. The times of its messages, from post to
+// completion at the sender, come from a histogram with a relative error of at most 1/32.
 type Connection struct {
-	Rank     int      `json:"rank"` // that sent
-	Conn     int      `json:"conn"` // its number among that rank's
+	Rank     int      `json:"rank"` // the sender
+	Conn     int      `json:"conn"` // index among the sender's connections
 	Messages uint64   `json:"messages"`
 	P50      float64  `json:"p50_us"` // nearest-rank
 	P99      float64  `json:"p99_us"`
@@ -17,14 +17,14 @@ type Connection struct {
 	GBps     *float64 `json:"GBps"` // payload over the time until its last completion in each sample; null for size 0
 }
 
-// Times fills in the times of as many messages as the bins have, in ascending order.
+// Times sets the times from a histogram in ascending order.
 func (c *Connection) Times(bins []Bin) {
 	d := Distribution(bins)
 	c.P50, c.P99, c.Max = micros(d.Percentile(50)), micros(d.Percentile(99)), micros(d.Percentile(100))
 }
 
-// Jain is Jain's index of fairness of what each one got: (Σx)² ÷ (n·Σx²). It is 1 where all got the same and 1/n where
-// one got everything, and nil where nobody got anything.
+// Jain returns Jain's fairness index of shares: (Σx)² ÷ (n·Σx²). It is 1 if all shares are equal, 1/n if one share is
+// everything, and nil if all shares are zero.
 func Jain(shares []float64) *float64 {
 	var sum, squares float64
 	for _, x := range shares {
@@ -38,8 +38,8 @@ func Jain(shares []float64) *float64 {
 	return &index
 }
 
-// checkConnections holds what connections did against each other. Their rates are proportional to GBps, where messages
-// have any bytes.
+// checkConnections checks the figures of connections and their fairness index for consistency. The rates are
+// proportional to GBps if size is not 0.
 func checkConnections(size uint64, conns []Connection, fairness *float64) error {
 	var rates []float64
 	for i, c := range conns {
@@ -64,7 +64,7 @@ func checkConnections(size uint64, conns []Connection, fairness *float64) error 
 		return fmt.Errorf("jain_fairness: %v is not between 1/%d and 1", *fairness, len(conns))
 	case size > 0 && len(rates) == len(conns):
 		if want := Jain(rates); want == nil || !near(*fairness, *want) {
-			return fmt.Errorf("jain_fairness is %v, and it follows from GBps that it is %s", *fairness, figure(want))
+			return fmt.Errorf("jain_fairness is %v, expected %s from GBps", *fairness, figure(want))
 		}
 	}
 	return nil

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// Rates are what follows from the median of samples, each of which is a window of messages of so many bytes, of which so
-// many are on their way together: GB/s of one direction and of all together, nil without bytes, and messages per second
-// and direction.
+// Rates returns the rates that follow from the median of samples of a window of messages: GB/s of one direction, GB/s
+// of all concurrent windows, both nil for size 0, and messages per second and direction. together is the number of
+// concurrent windows.
 func Rates(size uint64, window, together int, p50US float64) (perDir, sum *float64, rate float64) {
 	if p50US <= 0 {
 		return nil, nil, 0
@@ -23,8 +23,8 @@ func Rates(size uint64, window, together int, p50US float64) (perDir, sum *float
 	return &bw, &all, rate
 }
 
-// together is how many windows of the cell are on their way at once: in bidir every rank's, in a fan one for each rank
-// but the one in its middle.
+// together returns the number of concurrent windows of the cell: in bidir one per rank, in a fan one per rank except
+// rank 0.
 func (c Cell) together() int {
 	switch fan := c.Knobs["fan"]; {
 	case c.Op == "bidir":
@@ -35,7 +35,7 @@ func (c Cell) together() int {
 	return 1
 }
 
-// checkRates computes what follows from the median again.
+// checkRates compares the rates with those that follow from the median.
 func (c Cell) checkRates() error {
 	perDir, sum, rate := Rates(c.Size, c.Window, c.together(), c.Lat.P50)
 	for _, f := range []struct {
@@ -57,7 +57,7 @@ func (v Vs) checkRates(c Cell) error {
 	return checkDerived("ratio", v.Ratio, v.ratio(c))
 }
 
-// ratio is the baseline's median over the cell's; nil where one has none.
+// ratio returns the baseline's median ÷ the cell's; nil if one has none.
 func (v Vs) ratio(c Cell) *float64 {
 	if v.NA != "" || c.Lat.P50 <= 0 {
 		return nil
@@ -73,7 +73,7 @@ func checkDerived(name string, given, want *float64) error {
 	case given != nil && want != nil && near(*given, *want):
 		return nil
 	}
-	return fmt.Errorf("%s is %s, and it follows from size, window and p50 that it is %s", name, figure(given), figure(want))
+	return fmt.Errorf("%s is %s, expected %s from size, window and p50", name, figure(given), figure(want))
 }
 
 func figure(v *float64) string {
@@ -83,29 +83,29 @@ func figure(v *float64) string {
 	return strconv.FormatFloat(*v, 'g', -1, 64)
 }
 
-// checkPayload holds what was sent and compared against the samples, and verified against both.
+// checkPayload checks payload_bytes, checked_bytes and verified for consistency with the samples.
 func (c Cell) checkPayload() error {
 	least := c.sampledBytes()
 	if sent, ok := c.Counters["payload_bytes"]; ok && sent < least {
-		return fmt.Errorf("counters: payload_bytes is %d, and the samples alone have %d", sent, least)
+		return fmt.Errorf("counters: payload_bytes is %d, fewer than the %d of the samples", sent, least)
 	}
 	compared, counted := c.Counters["checked_bytes"]
 	switch check := c.Knobs["check"]; {
 	case c.Verified == nil && counted:
-		return errors.New("verified is null and counters have checked_bytes")
+		return errors.New("verified is null, but counters have checked_bytes")
 	case c.Verified == nil:
 		return nil
 	case !counted || compared == 0 && least > 0:
-		return errors.New("verified, and counters have no checked_bytes")
+		return errors.New("verified, but counters have no checked_bytes")
 	case check == "off":
-		return errors.New("verified, and the check is off in knobs")
+		return errors.New("verified, but the check is off in knobs")
 	case check == "full" && compared < least:
-		return fmt.Errorf("counters: checked_bytes is %d, the check is full in knobs, and the samples alone have %d", compared, least)
+		return fmt.Errorf("counters: checked_bytes is %d with a full check, fewer than the %d of the samples", compared, least)
 	}
 	return nil
 }
 
-// sampledBytes is the payload of the samples in one direction, or the most that there is a number for.
+// sampledBytes returns the payload of the samples in one direction, at most math.MaxUint64.
 func (c Cell) sampledBytes() uint64 {
 	bytes := c.Size
 	for _, factor := range []int{c.N, c.Window} {
@@ -118,7 +118,7 @@ func (c Cell) sampledBytes() uint64 {
 	return bytes
 }
 
-// checkKnobs holds what ran against the settings that name it. Of an auto the settings say nothing.
+// checkKnobs compares path and engine with the knobs that set them, unless the knob is auto.
 func (c Cell) checkKnobs() error {
 	for _, f := range []struct{ name, ran string }{{"path", c.Path}, {"engine", c.Engine}} {
 		if set := c.Knobs[f.name]; set != "" && set != "auto" && set != f.ran {
@@ -134,7 +134,7 @@ const (
 	exitCorrupt = 5
 )
 
-// checkExit holds the cell against the exit code of its run.
+// checkExit checks that the exit code of the run agrees with the cell.
 func (c Cell) checkExit(code int) error {
 	corrupt := c.Verified != nil && !*c.Verified
 	for _, v := range c.Vs {
@@ -142,9 +142,9 @@ func (c Cell) checkExit(code int) error {
 	}
 	switch {
 	case corrupt && code != exitCorrupt:
-		return fmt.Errorf("not verified, and exit is %d, not %d", code, exitCorrupt)
+		return fmt.Errorf("not verified, but exit is %d, expected %d", code, exitCorrupt)
 	case c.Invalid != nil && code == exitOK:
-		return fmt.Errorf("invalid, and exit is %d", code)
+		return fmt.Errorf("invalid, but exit is %d", code)
 	}
 	return nil
 }

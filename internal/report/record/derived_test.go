@@ -40,7 +40,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// edited is what Read says of a result of which somebody changed something.
+// edited returns the error of Read for a modified result.
 func edited(t *testing.T, change func(*Document)) error {
 	t.Helper()
 	d := example()
@@ -57,7 +57,7 @@ func edited(t *testing.T, change func(*Document)) error {
 	return err
 }
 
-// What follows from samples, size and window cannot be edited, nor what was proven.
+// Edited values that follow from samples, size and window are refused, and so is an edited verification.
 func TestReadRefusesEdited(t *testing.T) {
 	if err := edited(t, nil); err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func TestReadRefusesEdited(t *testing.T) {
 		want   string
 	}{
 		"bandwidth":         {func(d *Document) { *d.Cells[0].BWPerDir *= 1.001 }, "bw_GBps_per_dir is "},
-		"bandwidth removed": {func(d *Document) { d.Cells[0].BWPerDir = nil }, "bw_GBps_per_dir is null, and it follows"},
-		"bandwidth of none": {func(d *Document) { d.Cells[1].BWSum = ptr(1.0) }, "bw_GBps_sum is 1, and it follows from size, window and p50 that it is null"},
+		"bandwidth removed": {func(d *Document) { d.Cells[0].BWPerDir = nil }, "bw_GBps_per_dir is null, expected "},
+		"bandwidth of none": {func(d *Document) { d.Cells[1].BWSum = ptr(1.0) }, "bw_GBps_sum is 1, expected null from size, window and p50"},
 		"sum":               {func(d *Document) { *d.Cells[0].BWSum *= 2 }, "bw_GBps_sum is "},
 		"sum both ways":     {func(d *Document) { d.Cells[0].Op = "bidir" }, "bw_GBps_sum is "},
 		"sum of a fan": {func(d *Document) {
@@ -78,25 +78,25 @@ func TestReadRefusesEdited(t *testing.T) {
 		"rate":           {func(d *Document) { d.Cells[1].MsgRate++ }, "msg_rate is "},
 		"size":           {func(d *Document) { d.Cells[0].Size = 2048 }, "bw_GBps_per_dir is "},
 		"window":         {func(d *Document) { d.Cells[1].Window = 16 }, "msg_rate is "},
-		"ratio":          {func(d *Document) { *d.Cells[0].Vs[0].Ratio = 2 }, "ratio is 2, and it follows"},
+		"ratio":          {func(d *Document) { *d.Cells[0].Vs[0].Ratio = 2 }, "ratio is 2, expected "},
 		"baseline":       {func(d *Document) { *d.Cells[0].Vs[0].BWPerDir /= 2 }, "bw_GBps_per_dir is "},
-		"absent ratio":   {func(d *Document) { d.Cells[0].Vs[1].Ratio = ptr(1.0) }, "ratio is 1, and it follows from size, window and p50 that it is null"},
-		"absent proof":   {func(d *Document) { d.Cells[0].Vs[1].Verified = ptr(true) }, "is verified and n/a"},
-		"proof":          {func(d *Document) { delete(d.Cells[0].Counters, "checked_bytes") }, "verified, and counters have no checked_bytes"},
-		"proof of none":  {func(d *Document) { d.Cells[0].Counters["checked_bytes"] = 0 }, "verified, and counters have no checked_bytes"},
-		"proof of less":  {func(d *Document) { d.Cells[0].Counters["checked_bytes"] = 6143 }, "checked_bytes is 6143, the check is full in knobs, and the samples alone have 6144"},
-		"proof unasked":  {func(d *Document) { d.Cells[0].Knobs["check"] = "off" }, "verified, and the check is off"},
-		"no proof":       {func(d *Document) { d.Cells[0].Verified = nil }, "verified is null and counters have checked_bytes"},
-		"payload":        {func(d *Document) { d.Cells[0].Counters["payload_bytes"] = 6143 }, "payload_bytes is 6143, and the samples alone have 6144"},
-		"corrupt":        {func(d *Document) { d.Cells[0].Verified = ptr(false) }, "not verified, and exit is 3, not 5"},
-		"corrupt beside": {func(d *Document) { d.Cells[0].Vs[0].Verified = ptr(false) }, "not verified, and exit is 3, not 5"},
-		"invalid":        {func(d *Document) { d.Exit = 0 }, "invalid, and exit is 0"},
+		"absent ratio":   {func(d *Document) { d.Cells[0].Vs[1].Ratio = ptr(1.0) }, "ratio is 1, expected null from size, window and p50"},
+		"absent proof":   {func(d *Document) { d.Cells[0].Vs[1].Verified = ptr(true) }, "is verified, but n/a"},
+		"proof":          {func(d *Document) { delete(d.Cells[0].Counters, "checked_bytes") }, "verified, but counters have no checked_bytes"},
+		"proof of none":  {func(d *Document) { d.Cells[0].Counters["checked_bytes"] = 0 }, "verified, but counters have no checked_bytes"},
+		"proof of less":  {func(d *Document) { d.Cells[0].Counters["checked_bytes"] = 6143 }, "checked_bytes is 6143 with a full check, fewer than the 6144 of the samples"},
+		"proof unasked":  {func(d *Document) { d.Cells[0].Knobs["check"] = "off" }, "verified, but the check is off"},
+		"no proof":       {func(d *Document) { d.Cells[0].Verified = nil }, "verified is null, but counters have checked_bytes"},
+		"payload":        {func(d *Document) { d.Cells[0].Counters["payload_bytes"] = 6143 }, "payload_bytes is 6143, fewer than the 6144 of the samples"},
+		"corrupt":        {func(d *Document) { d.Cells[0].Verified = ptr(false) }, "not verified, but exit is 3, expected 5"},
+		"corrupt beside": {func(d *Document) { d.Cells[0].Vs[0].Verified = ptr(false) }, "not verified, but exit is 3, expected 5"},
+		"invalid":        {func(d *Document) { d.Exit = 0 }, "invalid, but exit is 0"},
 		"path":           {func(d *Document) { d.Cells[0].Path = "relay" }, `path is "relay", and "direct" in knobs`},
 		"engine":         {func(d *Document) { d.Cells[0].Engine = "sm" }, `engine is "sm", and "ce" in knobs`},
 		"fairness": {func(d *Document) {
 			d.Cells[0].Conns = []Connection{{GBps: ptr(1.0)}, {Conn: 1, GBps: ptr(3.0)}}
 			d.Cells[0].Fairness = ptr(1.0)
-		}, "jain_fairness is 1, and it follows from GBps that it is 0.8"},
+		}, "jain_fairness is 1, expected 0.8 from GBps"},
 	} {
 		if err := edited(t, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -104,7 +104,7 @@ func TestReadRefusesEdited(t *testing.T) {
 	}
 }
 
-// A product that no number holds is the largest that there is, and not what is left of it.
+// A product that overflows saturates.
 func TestSampledBytes(t *testing.T) {
 	if got := (Cell{Size: 1 << 62, N: 2, Window: 2}).sampledBytes(); got != 1<<64-1 {
 		t.Errorf("%d", got)
@@ -114,7 +114,7 @@ func TestSampledBytes(t *testing.T) {
 	}
 }
 
-// Names of counters and settings are those of others: case tells them apart.
+// Names of counters and settings are case-sensitive.
 func TestKeysOfMaps(t *testing.T) {
 	doc := cell(`"knobs": {"NCCL_ALGO": "a", "nccl_algo": "b"}, "counters": {"A": 1, "a": 2}`)
 	d, err := Read(strings.NewReader(doc))
@@ -123,7 +123,7 @@ func TestKeysOfMaps(t *testing.T) {
 	}
 }
 
-// endless repeats text, and counts what was read of it.
+// endless repeats text and counts the bytes read.
 type endless struct {
 	text string
 	read int
@@ -137,15 +137,15 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What is no document is not read to its end, which it may not have.
+// Input that is not a document is not read to its end, since it may be endless.
 func TestReadEndsEarly(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x00": `malformed JSON: invalid character '\x00'`,
 		"[":    "exceeded max depth",
 		"[1, ": "malformed JSON: invalid character '['",
 		"{":    "malformed JSON: invalid character '{'",
-		" \n":  "begins with 64 KiB of white space",
-		"1":    "begins with '1', expected a JSON object",
+		" \n":  "starts with 64 KiB of white space",
+		"1":    "starts with '1', expected a JSON object",
 		"y\n":  "malformed JSON: invalid character 'y'",
 	} {
 		r := &endless{text: text}
@@ -158,7 +158,7 @@ func TestReadEndsEarly(t *testing.T) {
 	}
 }
 
-// What begins like one is read up to a limit, which is said.
+// Input that starts like a document is read up to a limit, which the error names.
 func TestReadLimit(t *testing.T) {
 	const limit = 1 << 20
 	text := `{"schema": "p2pbench/1"` + strings.Repeat(" ", limit)
@@ -183,7 +183,7 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
-// The file of a million million samples takes no memory to speak of.
+// A file with 10¹² samples needs little memory.
 func TestReadOfManySamples(t *testing.T) {
 	doc := cell(`"n": 1099511627776, "msg_rate": 1000000000, "lat_us": {"min": 0.001, "p50": 0.001, "p90": 0.001, "p99": 0.001, "p999": 0.001, "max": 0.001, "mean": 0.001}, "histogram_ns": [{"ns": 1, "count": 1099511627776}]`)
 	var before, after runtime.MemStats
@@ -197,7 +197,7 @@ func TestReadOfManySamples(t *testing.T) {
 	}
 }
 
-// Every result in docs/results is one that can be shown again.
+// Every result in docs/results can be read.
 func TestCommittedResults(t *testing.T) {
 	names, err := filepath.Glob("../../../docs/results/*/*.json")
 	if err != nil {

@@ -20,7 +20,7 @@ func documentation(t *testing.T) string {
 	return string(text)
 }
 
-// The example in docs/json.md is accepted, and is what Write makes of it.
+// The example in docs/json.md is valid and has the layout of Write.
 func TestDocumentedExample(t *testing.T) {
 	_, rest, ok := strings.Cut(documentation(t), "```json\n")
 	example, _, closed := strings.Cut(rest, "```")
@@ -40,7 +40,7 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// Every key of the schema stands in docs/json.md outside the example.
+// Every key of the schema is in docs/json.md outside the example.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text, _, _ := strings.Cut(documentation(t), "## An example")
 	seen := map[reflect.Type]bool{}

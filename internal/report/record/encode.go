@@ -9,8 +9,8 @@ import (
 	"unicode/utf16"
 )
 
-// Encode writes v as JSON in the layout of [Write]: indented, but a list or object that holds no other on one line,
-// short members on lines of up to 120 columns, and a newline at the end. Characters that are [Hidden] are escaped. Nothing is written when v cannot be expressed.
+// Encode writes v as JSON in the layout of [Write]. [Hidden] characters are escaped. Nothing is written if v cannot be
+// encoded.
 func Encode(w io.Writer, v any) error {
 	var compact bytes.Buffer
 	enc := json.NewEncoder(&compact)
@@ -24,8 +24,8 @@ func Encode(w io.Writer, v any) error {
 	return nil
 }
 
-// Hidden reports whether a terminal obeys the character instead of showing it: control and format characters (Unicode's
-// Cc and Cf: escape sequences, changes of direction), line and paragraph separators.
+// Hidden reports whether a terminal interprets the character instead of showing it: control and format characters
+// (Unicode's Cc and Cf, such as escape sequences and changes of direction), line and paragraph separators.
 func Hidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 
 // escapeHidden writes hidden characters of compact JSON as \u escapes. encoding/json does so below U+0020 only.

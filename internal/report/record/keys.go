@@ -9,19 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// maps are the keys whose objects have names of all kinds: those that differ in case are two. Everywhere else
-// encoding/json takes them for one.
+// maps are the keys whose objects have arbitrary keys, which are case-sensitive. Everywhere else encoding/json ignores
+// the case of keys.
 var maps = []string{"counters", "knobs", "libraries", "transports"}
 
-// A scope is an object, or a list, while its keys are read.
+// scope is an object or a list that is being read.
 type scope struct {
 	object bool
-	exact  bool            // case tells keys apart
+	exact  bool            // keys are case-sensitive
 	seen   map[string]bool // reused by later objects at the same depth
-	key    string          // the latest
+	key    string          // latest key
 }
 
-// checkKeys refuses valid JSON in which an object has a key twice: readers disagree about which of the two counts.
+// checkKeys returns an error if an object in valid JSON has a key twice, because readers disagree about which one
+// counts.
 func checkKeys(data []byte) error {
 	var scopes []scope // scopes[:depth] are open
 	depth := 0
@@ -66,10 +67,10 @@ func (s *scope) add(key string) bool {
 	return true
 }
 
-// fold makes keys equal that encoding/json takes for each other.
+// fold maps keys that encoding/json considers equal to one string.
 func fold(key string) string { return strings.ToLower(strings.ToUpper(key)) }
 
-// unquote gives the text of a valid JSON string.
+// unquote decodes a valid JSON string.
 func unquote(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 && utf8.Valid(quoted) {
 		return string(quoted[1 : len(quoted)-1])

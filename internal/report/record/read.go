@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// MaxBytes is the size of the largest document that [Read] takes.
+// MaxBytes is the maximum size of a document for [Read].
 const MaxBytes = 1 << 30
 
-// headBytes are looked at before the rest is read, so that what is no document is not read to its end.
+// headBytes is the length of the start that is checked before the rest is read.
 const headBytes = 64 << 10
 
-// Read reads one document and refuses, in one line, what is not one: malformed, truncated or followed by something
-// else, larger than [MaxBytes], of a foreign or newer schema, with a key twice, or impossible (see check). Keys that it
-// does not know are skipped, since a newer minor version may add some. What it accepts, [Write] writes so that Read
-// gives the same document again.
+// Read reads one document. It returns a one-line error if the input is malformed, truncated, followed by other data,
+// larger than [MaxBytes], of a foreign or newer schema, has a duplicate key, or is inconsistent (see check). Unknown
+// keys are skipped, because a newer minor version may add keys. Writing the document with [Write] and reading it again
+// gives the same document.
 func Read(r io.Reader) (Document, error) {
 	data, err := Load(r)
 	if err != nil {
@@ -36,7 +36,8 @@ func Read(r io.Reader) (Document, error) {
 	return d.filled(), nil
 }
 
-// Load reads what may be a document, of whatever schema, and refuses what is none by its first bytes or its size.
+// Load reads the bytes of a document of any schema. It returns an error if the first bytes or the size show that it is
+// not a document.
 func Load(r io.Reader) ([]byte, error) {
 	data, err := readAll(r, MaxBytes)
 	if err != nil {
@@ -48,8 +49,7 @@ func Load(r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// Decode makes v of a document of that schema, such as [Schema]. It refuses what [Read] refuses, but for impossible
-// values.
+// Decode decodes a document of the given schema into v. Its errors are those of [Read] except for inconsistent values.
 func Decode(data []byte, schema string, v any) error {
 	var head struct {
 		Schema any `json:"schema"`
@@ -69,7 +69,7 @@ func Decode(data []byte, schema string, v any) error {
 	return nil
 }
 
-// upgrade moves what documents written before Transports said by a knob to where it is now.
+// upgrade moves information that older documents, without Transports, hold in knobs.
 func (d *Document) upgrade() {
 	if d.Transports != nil {
 		return
@@ -79,8 +79,8 @@ func (d *Document) upgrade() {
 	}
 }
 
-// OnlyRatios is why absolute figures of the cells mean nothing, as documents written before Transports said it; "": they
-// do.
+// OnlyRatios returns why absolute figures of the cells are meaningless, from the knobs of documents without Transports;
+// "": they are meaningful.
 func OnlyRatios(cells []Cell) string {
 	for _, c := range cells {
 		if c.Knobs["soft"] == "true" {
@@ -111,23 +111,23 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// checkHead reports why no document begins so.
+// checkHead returns an error if a document cannot begin with head.
 func checkHead(head []byte) error {
 	text := bytes.TrimSpace(head)
 	if len(text) == 0 {
-		return fmt.Errorf("begins with %d KiB of white space: not a p2pbench result", headBytes>>10)
+		return fmt.Errorf("starts with %d KiB of white space: not a p2pbench result", headBytes>>10)
 	}
 	var syntax *json.SyntaxError
 	if err := json.Unmarshal(head, &struct{}{}); errors.As(err, &syntax) && !isTruncated(head, syntax) {
 		return explain(head, err)
 	}
 	if text[0] != '{' {
-		return fmt.Errorf("begins with %q, expected a JSON object: not a p2pbench result", text[0])
+		return fmt.Errorf("starts with %q, expected a JSON object: not a p2pbench result", text[0])
 	}
 	return nil
 }
 
-// explain says where the JSON is wrong, and what was expected there.
+// explain adds the place of a JSON error, and what was expected there.
 func explain(data []byte, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
@@ -146,8 +146,8 @@ func explain(data []byte, err error) error {
 	return err
 }
 
-// isTruncated tells the end of the data from a wrong byte in it. The decoder feeds itself a space after the end, and
-// then blames that where a number or a word breaks off.
+// isTruncated reports whether the error is at the end of the data. The decoder appends a space, which it reports as the
+// error if a number or a word is truncated.
 func isTruncated(data []byte, err *json.SyntaxError) bool {
 	if err.Offset < int64(len(data)) {
 		return false
@@ -156,7 +156,7 @@ func isTruncated(data []byte, err *json.SyntaxError) bool {
 		strings.HasPrefix(err.Error(), "invalid character ' '") && data[len(data)-1] != ' '
 }
 
-// place names the line of the byte before offset, which is where decoding stopped.
+// place returns the line and offset of the byte at which decoding stopped, the one before offset.
 func place(data []byte, offset int64) string {
 	offset = min(max(offset, 0), int64(len(data)))
 	return fmt.Sprintf("line %d (byte %d)", 1+bytes.Count(data[:max(offset-1, 0)], []byte("\n")), offset)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// cell is a document with one cell of these keys besides those that every cell with samples has.
+// cell returns a document with one cell that has these keys in addition to those of every cell with samples.
 func cell(keys string) string {
 	for _, other := range []string{`"ranks": 2`, `"window": 1`, `"iters": 1`} {
 		if name, _, _ := strings.Cut(other, ":"); !strings.Contains(keys, name) {
@@ -48,14 +48,14 @@ func TestReadRefuses(t *testing.T) {
 		{"fractional n", cell(`"n": 1.5`), "line 1 (byte 81): cells.n: a JSON number 1.5, expected int"},
 		{"too large a number", cell(`"skew_us": 1e999`), "line 1 (byte 89): cells.skew_us: a JSON number 1e999, expected float64"},
 		{"no time", `{"schema": "p2pbench/1", "started": "yesterday"}`, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006"`},
-		{"exit", `{"schema": "p2pbench/1", "exit": 256}`, "exit: 256 is no exit code"},
+		{"exit", `{"schema": "p2pbench/1", "exit": 256}`, "exit: 256 is not an exit code"},
 		{"no op", `{"schema": "p2pbench/1", "cells": [{}]}`, "cells[0]: op and transport must be named"},
 		{"negative n", cell(`"n": -1`), `cells[0] ("ipc" "latency", size 0): n: -1 is not between 0 and 1099511627776`},
 		{"absurd n", cell(`"n": 1099511627777`), `cells[0] ("ipc" "latency", size 0): n: 1099511627777 is not between 0 and 1099511627776`},
 		{"negative window", cell(`"window": -8`), `cells[0] ("ipc" "latency", size 0): window: -8, want at least 0`},
 		{"negative bandwidth", cell(`"bw_GBps_sum": -0.5`), `cells[0] ("ipc" "latency", size 0): bw_GBps_sum: -0.5 is negative`},
 		{"negative cold cost", cell(`"cold": {"open_us": -3}`), `cells[0] ("ipc" "latency", size 0): cold.open_us: -3 is negative`},
-		{"figures without n", cell(lat), `cells[0] ("ipc" "latency", size 0): n is 0 and lat_us has figures`},
+		{"figures without n", cell(lat), `cells[0] ("ipc" "latency", size 0): n is 0, but lat_us has figures`},
 		{"p50 above p90", cell(`"n": 3, "lat_us": {"p50": 2, "p90": 1, "p99": 3, "p999": 3, "max": 3}`), `cells[0] ("ipc" "latency", size 0): lat_us: min, p50, p90, p99, p999 and max are not in ascending order`},
 		{"mean outside", cell(`"n": 3, "lat_us": {"min": 1, "p50": 1, "p90": 1, "p99": 1, "p999": 1, "max": 1, "mean": 2}`), `cells[0] ("ipc" "latency", size 0): lat_us: mean is not between min and max`},
 		{"a connection of no rank", cell(`"conns": [{"rank": -1}]`), `cells[0] ("ipc" "latency", size 0): conns[0]: rank -1, conn 0: negative`},
@@ -64,17 +64,17 @@ func TestReadRefuses(t *testing.T) {
 		{"fairness of nobody", cell(`"jain_fairness": 1`), `cells[0] ("ipc" "latency", size 0): jain_fairness without conns`},
 		{"less fair than can be", cell(`"conns": [{}, {}], "jain_fairness": 0.4`), `cells[0] ("ipc" "latency", size 0): jain_fairness: 0.4 is not between 1/2 and 1`},
 		{"fairer than fair", cell(`"vs": [{"name": "b", "conns": [{}], "jain_fairness": 1.5}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("b"): jain_fairness: 1.5 is not between 1/1 and 1`},
-		{"fewer samples than n", cell(`"n": 4, ` + lat + `, "samples_ns": [1000, 2000, 3000]`), `cells[0] ("ipc" "latency", size 0): n is 4 and samples_ns has 3`},
-		{"samples without n", cell(`"samples_ns": [1]`), `cells[0] ("ipc" "latency", size 0): n is 0 and samples_ns has 1`},
+		{"fewer samples than n", cell(`"n": 4, ` + lat + `, "samples_ns": [1000, 2000, 3000]`), `cells[0] ("ipc" "latency", size 0): n is 4, but samples_ns has 3`},
+		{"samples without n", cell(`"samples_ns": [1]`), `cells[0] ("ipc" "latency", size 0): n is 0, but samples_ns has 1`},
 		{"negative sample", cell(`"n": 1, "samples_ns": [-1]`), `cells[0] ("ipc" "latency", size 0): samples_ns[0]: -1 is negative`},
 		{"other figures than the samples'", cell(`"n": 3, ` + lat + `, "samples_ns": [1000, 2000, 4000]`), `cells[0] ("ipc" "latency", size 0): lat_us is not the summary of the samples`},
 		{"other figures than the histogram's", cell(`"n": 3, ` + lat + `, "histogram_ns": [{"ns": 1000, "count": 2}, {"ns": 3000, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): lat_us is not the summary of the samples`},
-		{"samples and histogram", cell(`"n": 1, "samples_ns": [0], "histogram_ns": [{"ns": 0, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): samples_ns and histogram_ns exclude each other`},
+		{"samples and histogram", cell(`"n": 1, "samples_ns": [0], "histogram_ns": [{"ns": 0, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): both samples_ns and histogram_ns: want one of them`},
 		{"empty bin", cell(`"n": 1, "histogram_ns": [{"ns": 0, "count": 0}]`), `cells[0] ("ipc" "latency", size 0): histogram_ns[0]: values must ascend from 0 and counts be at least 1`},
 		{"bins out of order", cell(`"n": 2, "histogram_ns": [{"ns": 5, "count": 1}, {"ns": 5, "count": 1}]`), `cells[0] ("ipc" "latency", size 0): histogram_ns[1]: values must ascend from 0 and counts be at least 1`},
-		{"overflowing bins", cell(`"n": 1, "histogram_ns": [{"ns": 1, "count": 9223372036854775807}, {"ns": 2, "count": 9223372036854775807}]`), `cells[0] ("ipc" "latency", size 0): n is 1 and the counts of histogram_ns do not add up to it`},
+		{"overflowing bins", cell(`"n": 1, "histogram_ns": [{"ns": 1, "count": 9223372036854775807}, {"ns": 2, "count": 9223372036854775807}]`), `cells[0] ("ipc" "latency", size 0): n is 1, but the counts of histogram_ns have another sum`},
 		{"nameless baseline", cell(`"vs": [{}]`), `cells[0] ("ipc" "latency", size 0): vs[0] (""): name is missing`},
-		{"baseline n/a with samples", cell(`"vs": [{"name": "nccl", "n": 1, "na": "no GPU"}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): has 1 samples and is n/a ("no GPU") at once`},
+		{"baseline n/a with samples", cell(`"vs": [{"name": "nccl", "n": 1, "na": "no GPU"}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): has 1 samples, but is n/a ("no GPU")`},
 		{"baseline's negative ratio", cell(`"vs": [{"name": "nccl", "ratio": -1}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): ratio: -1 is negative`},
 		{"no ranks", cell(`"n": 1, "ranks": 0`), `cells[0] ("ipc" "latency", size 0): ranks: 0, want at least 1`},
 		{"no window", cell(`"n": 1, "window": 0`), `cells[0] ("ipc" "latency", size 0): window: 0, want at least 1`},
@@ -85,7 +85,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a key twice but for the case of a letter that has two", cell(`"skew_us": 0, "\u017fkew_us": 5`), `line 1 (byte 88): duplicate key "ſkew_us"`},
 		{"a counter twice", cell(`"counters": {"opens": 1, "opens": 2}`), `line 1 (byte 99): duplicate key "opens"`},
 		{"a terminal's escapes", `{"schema": "p2pbench/1", "cells": [{"op": "\u001b[2J", "transport": "\u202e", "n": -1}]}`, `cells[0] ("\u202e" "\x1b[2J", size 0): n: -1 is not between 0 and 1099511627776`},
-		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): n is 2 and samples_ns has 1`},
+		{"baseline's samples", cell(`"vs": [{"name": "nccl", "n": 2, "samples_ns": [0]}]`), `cells[0] ("ipc" "latency", size 0): vs[0] ("nccl"): n is 2, but samples_ns has 1`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestReadAccepts(t *testing.T) {
 	}
 }
 
-// Cut anywhere, a document is refused; the shortest cut that leaves it whole is the final newline.
+// A document that is truncated at any byte before the final newline is refused.
 func TestReadTruncated(t *testing.T) {
 	var b bytes.Buffer
 	if err := Write(&b, example().WithoutSamples()); err != nil {
@@ -137,7 +137,8 @@ func TestReadTruncated(t *testing.T) {
 	}
 }
 
-// FuzzRead: never panics, answers in one line, and what it accepts survives being written.
+// FuzzRead checks that Read never panics, that its errors have one line, and that accepted documents survive Write and
+// Read.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	if err := Write(&b, example()); err != nil {
@@ -171,7 +172,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// A document of before Transports said by a knob that nothing but ratios means anything.
+// Documents without Transports state by a knob that only ratios are meaningful.
 func TestReadsCaveatOfEarlierVersions(t *testing.T) {
 	for soft, want := range map[string]string{"true": "the CPU emulates the NIC (soft-RoCE)", "false": ""} {
 		d, err := Read(strings.NewReader(cell(`"n": 0, "knobs": {"soft": "` + soft + `"}`)))

@@ -1,14 +1,14 @@
-// Package record is the result of a run as data: the versioned JSON document that every view is rendered from.
+// Package record defines the versioned JSON document of a run's result, from which every view is rendered.
 //
-// It knows neither devices nor rendering. docs/json.md describes the document for readers of the file.
+// It depends neither on devices nor on rendering. docs/json.md describes the document.
 package record
 
 import "time"
 
-// Schema is the document's version: name and major version. A reader refuses a newer major version.
+// Schema is the name and major version of the document. A reader refuses a newer major version.
 const Schema = "p2pbench/1"
 
-// Document is one run.
+// Document is the result of one run.
 type Document struct {
 	Schema  string    `json:"schema"`
 	Version string    `json:"version"` // of p2pbench
@@ -16,15 +16,15 @@ type Document struct {
 	Command []string  `json:"command"`
 	Preset  string    `json:"preset,omitempty"` // the preset that chose the flags
 	Env     Env       `json:"env"`
-	// Transports are what each transport of the run, those of baselines included, says of itself, by name. A document of
-	// an earlier version has none.
+	// Transports are the descriptions of the run's transports, including those of baselines, by name. Documents of
+	// earlier versions have none.
 	Transports map[string]Transport `json:"transports,omitempty"`
 	Cells      []Cell               `json:"cells"`
 	Warnings   []string             `json:"warnings"`
 	Exit       int                  `json:"exit"` // exit code of the run
 }
 
-// Env is where and under which conditions the run took place.
+// Env describes the machine and the conditions of the run.
 type Env struct {
 	Host      string            `json:"host"`
 	OS        string            `json:"os"`     // "Debian GNU/Linux 12 (bookworm)"
@@ -44,21 +44,21 @@ type CPU struct {
 	Model     string `json:"model"`
 	Count     int    `json:"count"` // CPUs this process may use
 	NUMANodes int    `json:"numa_nodes"`
-	Governor  string `json:"governor,omitempty"` // "performance"; absent where the kernel does not tell
+	Governor  string `json:"governor,omitempty"` // "performance"; absent if unknown
 }
 
 // Rank is one worker process and its device.
 type Rank struct {
 	Rank   int     `json:"rank"`
-	CPU    int     `json:"cpu"` // the CPU its timing thread is pinned to, -1 if it is not
+	CPU    int     `json:"cpu"` // CPU of the timing thread; -1: not pinned
 	NUMA   int     `json:"numa"`
 	Device GPU     `json:"device"`
 	Before *Health `json:"before,omitempty"` // before the first cell
 	After  *Health `json:"after,omitempty"`  // after the last cell
-	// Cold costs of this rank in µs: process start until ready, opening the device (its context).
+	// Cold costs of this rank in µs: from process start to ready, and opening the device with its context.
 	ProcessUS float64 `json:"process_us"`
 	DeviceUS  float64 `json:"device_us"`
-	// CPUSeconds is the user and system time the worker used in all.
+	// CPUSeconds is the total user and system time of the worker.
 	CPUSeconds float64 `json:"cpu_seconds"`
 }
 
@@ -74,14 +74,14 @@ type GPU struct {
 	Memory uint64 `json:"memory_bytes"`
 }
 
-// Link describes the way between two devices.
+// Link describes the interconnect between two devices.
 type Link struct {
 	Type   string `json:"type"`
 	Count  int    `json:"count,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Health is a device's state at one moment; absent: the machine does not tell.
+// Health is a reading of a device's state; absent: unknown.
 type Health struct {
 	SMClockMHz    *uint32  `json:"sm_clock_mhz,omitempty"`
 	MaxSMClockMHz *uint32  `json:"max_sm_clock_mhz,omitempty"`
@@ -94,18 +94,18 @@ type Health struct {
 	LinkRxBytes   *uint64  `json:"link_rx_bytes,omitempty"`
 }
 
-// Harness is the cost of measuring, printed and never subtracted.
+// Harness is the overhead of the measurement, which is never subtracted.
 type Harness struct {
 	Clock       string  `json:"clock"`         // "TSC" or "CLOCK_MONOTONIC_RAW"
-	OverheadNS  float64 `json:"overhead_ns"`   // timer and loop per iteration of an empty loop, median over ranks' worst
+	OverheadNS  float64 `json:"overhead_ns"`   // timer and loop per iteration of an empty loop: median, maximum over ranks
 	WorstSkewUS float64 `json:"worst_skew_us"` // largest difference between ranks leaving a barrier
 	FirstCellMS float64 `json:"first_cell_ms"` // process start to the end of the first measured cell's first block
 }
 
-// Cell is one measured combination.
+// Cell is one measured combination of transport, operation, size and window.
 type Cell struct {
 	Transport  string            `json:"transport"`
-	Path       string            `json:"path"` // the one that ran
+	Path       string            `json:"path"` // the path that ran
 	Engine     string            `json:"engine"`
 	Device     string            `json:"device"` // kind
 	Op         string            `json:"op"`
@@ -114,17 +114,17 @@ type Cell struct {
 	Ranks      int               `json:"ranks"`
 	Window     int               `json:"window"` // messages in flight
 	Warmup     int               `json:"warmup"`
-	Iters      int               `json:"iters"` // asked for
+	Iters      int               `json:"iters"` // requested samples
 	N          int               `json:"n"`     // samples taken
 	Completion string            `json:"completion"`
 	Lat        Latency           `json:"lat_us"`
 	BWPerDir   *float64          `json:"bw_GBps_per_dir"` // 1e9 bytes/s, from the median sample; null for size 0
-	BWSum      *float64          `json:"bw_GBps_sum"`     // of all ranks together: of a ring or a fan, N times one
+	BWSum      *float64          `json:"bw_GBps_sum"`     // sum over concurrent windows
 	MsgRate    float64           `json:"msg_rate"`        // messages per second and direction, from the median sample
 	Verified   *bool             `json:"verified"`        // null: not checked
 	Cold       Cold              `json:"cold"`
 	Counters   map[string]uint64 `json:"counters"`
-	Conns      []Connection      `json:"conns,omitempty"`         // that carried messages, by rank and number
+	Conns      []Connection      `json:"conns,omitempty"`         // connections that carried messages, by rank and number
 	Fairness   *float64          `json:"jain_fairness,omitempty"` // Jain's index over Conns: 1/len(Conns) to 1
 	Knobs      map[string]string `json:"knobs"`
 	Vs         []Vs              `json:"vs"`
@@ -135,14 +135,14 @@ type Cell struct {
 	Histogram  []Bin             `json:"histogram_ns,omitempty"`
 }
 
-// Bin is one value of a lossless histogram: Count samples lasted exactly NS. Used above 100,000 samples.
+// Bin is a bin of a lossless histogram: Count samples lasted exactly NS. Used above 100,000 samples.
 type Bin struct {
 	NS    int64 `json:"ns"`
 	Count int64 `json:"count"`
 }
 
-// Latency summarises samples, in µs; percentiles are nearest-rank. A percentile that the samples cannot carry (p99
-// under 100, p99.9 under 1,000) holds the maximum; readers tell by N.
+// Latency is the summary of samples in µs; percentiles are nearest-rank. A percentile with too few samples (p99 below
+// 100, p99.9 below 1,000) is the maximum; readers must check N.
 type Latency struct {
 	Min  float64 `json:"min"`
 	P50  float64 `json:"p50"`
@@ -153,7 +153,7 @@ type Latency struct {
 	Mean float64 `json:"mean"`
 }
 
-// Cold holds one-off costs in µs; absent: not applicable.
+// Cold holds one-time costs in µs; absent: not applicable.
 type Cold struct {
 	ExportUS  *float64 `json:"export_us,omitempty"`
 	OpenUS    *float64 `json:"open_us,omitempty"`
@@ -164,15 +164,15 @@ type Cold struct {
 // Vs is a baseline measured interleaved with the cell.
 type Vs struct {
 	Name      string            `json:"name"`
-	Transport string            `json:"transport,omitempty"` // absent where there is no figure
+	Transport string            `json:"transport,omitempty"` // absent without figures
 	Engine    string            `json:"engine,omitempty"`
 	N         int               `json:"n"`
 	Lat       Latency           `json:"lat_us"`
 	BWPerDir  *float64          `json:"bw_GBps_per_dir"`
 	Ratio     *float64          `json:"ratio"`        // baseline's p50 ÷ this cell's p50: above 1 the cell is faster
-	NA        string            `json:"na,omitempty"` // why there is no figure
+	NA        string            `json:"na,omitempty"` // why there are no figures
 	Verified  *bool             `json:"verified"`
-	Counters  map[string]uint64 `json:"counters,omitempty"` // its own, during this cell
+	Counters  map[string]uint64 `json:"counters,omitempty"` // counters of the baseline in this cell
 	Conns     []Connection      `json:"conns,omitempty"`
 	Fairness  *float64          `json:"jain_fairness,omitempty"`
 	Knobs     map[string]string `json:"knobs,omitempty"`

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func ptr[T any](v T) *T { return &v }
 
-// example holds every kind of value once: samples, a histogram, a baseline with and without figures, null and absent.
+// example has every kind of value: samples, a histogram, a baseline with and without figures, null and absent.
 func example() Document {
 	raw := []int64{7812, 7790, 7801, 14803, 7795, 8011}
 	base := []int64{9200, 9100, 9300}
@@ -169,7 +169,7 @@ func TestWithoutSamples(t *testing.T) {
 	}
 }
 
-// A distribution is the samples in ascending order, without writing them out.
+// A distribution gives the samples in ascending order.
 func TestDistribution(t *testing.T) {
 	raw := []int64{30, 10, 30, 20, 10, 30}
 	d := DistributionOf(raw, nil)
@@ -189,7 +189,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// A few bytes of a file may stand for a thousand million samples. Nothing is written out for them.
+// A few bytes of a file may represent 10⁹ samples, which are never expanded.
 func TestDistributionTakesNoMemory(t *testing.T) {
 	bins := []Bin{{NS: 5, Count: maxN / 2}, {NS: 7, Count: maxN / 2}}
 	allocs := testing.AllocsPerRun(100, func() {
@@ -204,7 +204,7 @@ func TestDistributionTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Samples keep their order up to the limit, and their exact values and counts beyond.
+// Samples keep their order up to the limit, and exact values and counts above it.
 func TestSamples(t *testing.T) {
 	for _, n := range []int{0, 1, 10, MaxRawSamples, MaxRawSamples + 1, 3*MaxRawSamples + 7} {
 		var s Samples

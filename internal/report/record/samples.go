@@ -7,10 +7,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/stats"
 )
 
-// MaxRawSamples is how many samples a cell keeps one by one; more are kept as a histogram.
+// MaxRawSamples is the maximum number of samples that a cell keeps individually; more are kept as a histogram.
 const MaxRawSamples = 100_000
 
-// Summarise gives the figures of a cell from its samples. It is the zero Latency for no samples.
+// Summarise returns the summary of samples in ns; the zero Latency for no samples.
 func Summarise(samplesNS []int64) Latency {
 	s := stats.Summarise(samplesNS)
 	return Latency{
@@ -26,16 +26,16 @@ func Summarise(samplesNS []int64) Latency {
 
 func micros(ns int64) float64 { return float64(ns) / 1e3 }
 
-// Samples are a cell's samples while they are taken: one by one, in that order, up to [MaxRawSamples]; from there on
-// counted by their value, so that they take no more memory than there are different values. All of them last as long
-// as their sum, so there are at most √(2·that sum in ns). The zero value has none.
+// Samples collects a cell's samples. Up to [MaxRawSamples] it keeps each sample in order; above, it counts equal
+// values, so that memory grows with the number of different values. That is at most √(2·s) for a sum of s ns. The zero
+// value has no samples.
 type Samples struct {
 	raw    []int64
-	counts map[int64]int64 // by ns; nil: raw has them all
+	counts map[int64]int64 // by ns; nil: raw holds all samples
 	n      int
 }
 
-// Add takes samples in. The slice stays the caller's.
+// Add adds samples. It does not keep the slice.
 func (s *Samples) Add(samplesNS ...int64) {
 	s.n += len(samplesNS)
 	if s.counts == nil && s.n <= MaxRawSamples {
@@ -56,10 +56,10 @@ func (s *Samples) count(samplesNS []int64) {
 	}
 }
 
-// N is how many there are.
+// N returns the number of samples.
 func (s *Samples) N() int { return s.n }
 
-// Kept is the form in which a document holds them: samples_ns or histogram_ns. One of them is nil.
+// Kept returns the values of samples_ns and histogram_ns in the document. One of them is nil.
 func (s *Samples) Kept() ([]int64, []Bin) {
 	if s.counts == nil {
 		return s.raw, nil
@@ -67,7 +67,7 @@ func (s *Samples) Kept() ([]int64, []Bin) {
 	return nil, s.Distribution()
 }
 
-// Summary gives their figures.
+// Summary returns the summary of the samples.
 func (s *Samples) Summary() Latency {
 	if s.counts == nil {
 		return Summarise(s.raw)
@@ -75,7 +75,7 @@ func (s *Samples) Summary() Latency {
 	return s.Distribution().Summary()
 }
 
-// Distribution gives them by value.
+// Distribution returns the samples by value.
 func (s *Samples) Distribution() Distribution {
 	if s.counts == nil {
 		return DistributionOf(s.raw, nil)
@@ -88,12 +88,12 @@ func (s *Samples) Distribution() Distribution {
 	return d
 }
 
-// Distribution is samples by value, in ascending order, each value once. It is walked, never written out: a few bytes
-// of a file can stand for any number of samples.
+// Distribution is a histogram of samples in ascending order, each value once. It is never expanded: a few bytes of a
+// file can represent any number of samples.
 type Distribution []Bin
 
-// DistributionOf gives a cell's samples from the form in which a document holds them: samples if there are any, else
-// the histogram itself.
+// DistributionOf returns the distribution of samples_ns and histogram_ns of a document: of the samples if there are
+// any, else the histogram.
 func DistributionOf(samplesNS []int64, histogram []Bin) Distribution {
 	if len(samplesNS) == 0 {
 		return histogram
@@ -109,7 +109,7 @@ func DistributionOf(samplesNS []int64, histogram []Bin) Distribution {
 	return d
 }
 
-// N is how many samples there are.
+// N returns the number of samples.
 func (d Distribution) N() int {
 	n := 0
 	for _, b := range d {
@@ -118,7 +118,7 @@ func (d Distribution) N() int {
 	return n
 }
 
-// At is the sample at that place in ascending order, from 1 to N, and 0 without samples.
+// At returns the sample of a rank from 1 to N in ascending order; 0 without samples.
 func (d Distribution) At(place int) int64 {
 	left := int64(place)
 	for _, b := range d {
@@ -129,10 +129,10 @@ func (d Distribution) At(place int) int64 {
 	return 0
 }
 
-// Percentile is nearest-rank.
+// Percentile returns the nearest-rank percentile p.
 func (d Distribution) Percentile(p float64) int64 { return d.At(stats.Rank(d.N(), p)) }
 
-// Summary is [Summarise] of the samples.
+// Summary returns the summary of the samples.
 func (d Distribution) Summary() Latency {
 	n := d.N()
 	if n == 0 {
@@ -145,12 +145,12 @@ func (d Distribution) Summary() Latency {
 	at := func(p float64) float64 { return micros(d.Percentile(p)) }
 	return Latency{
 		Min: at(0), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: at(100),
-		Mean: min(max(sum/float64(n)/1e3, at(0)), at(100)), // which rounding could leave
+		Mean: min(max(sum/float64(n)/1e3, at(0)), at(100)), // rounding could exceed the extremes
 	}
 }
 
-// MedianInterval gives the two samples between which the median lies with at least that confidence (0.95), whatever
-// they come from. It is not ok when the samples are too few for that: fewer than 6 at 0.95.
+// MedianInterval returns the two samples between which the median lies with at least the given confidence (0.95), for
+// any distribution. ok is false if there are too few samples: fewer than 6 at 0.95.
 func (d Distribution) MedianInterval(confidence float64) (lo, hi int64, ok bool) {
 	l, h, _, ok := stats.MedianRanks(d.N(), confidence)
 	if !ok {
@@ -159,8 +159,7 @@ func (d Distribution) MedianInterval(confidence float64) (lo, hi int64, ok bool)
 	return d.At(l), d.At(h), true
 }
 
-// WithoutSamples is the document without its raw samples and histograms, as --format json prints it. The receiver
-// keeps its own.
+// WithoutSamples returns a copy of the document without raw samples and histograms, which --format json prints.
 func (d Document) WithoutSamples() Document {
 	d.Cells = slices.Clone(d.Cells)
 	for i := range d.Cells {

@@ -1,23 +1,23 @@
 package record
 
-// Transport is what a transport says of itself: whoever shows its cells knows no more of it.
+// Transport is the description of a transport. Views use no other knowledge of it.
 type Transport struct {
-	Counters   []Counter `json:"counters"`              // in the order in which they are shown
-	Over       []string  `json:"over,omitempty"`        // what carries the payload in place of the link between the devices
-	OnlyRatios string    `json:"only_ratios,omitempty"` // why absolute figures mean nothing; absent: they do
-	Notes      []Note    `json:"notes,omitempty"`       // to stand below the tables
+	Counters   []Counter `json:"counters"`              // in display order
+	Over       []string  `json:"over,omitempty"`        // what carries the payload, if not the link between the devices
+	OnlyRatios string    `json:"only_ratios,omitempty"` // why absolute figures are meaningless; absent: they are meaningful
+	Notes      []Note    `json:"notes,omitempty"`       // lines below the tables
 }
 
-// Counter describes one key of counters.
+// Counter describes a key of the objects named counters.
 type Counter struct {
 	Name string `json:"name"`
-	// Kind is "count", "gauge", "max" or "min": counts of cells may be added up, the others tell what there was.
+	// Kind is "count", "gauge", "max" or "min". Only counts of several cells may be added up.
 	Kind     string `json:"kind"`
 	Unit     string `json:"unit,omitempty"`      // "bytes" or "ns"; absent: a number
-	Label    string `json:"label,omitempty"`     // before the value below the tables; absent: it is not shown there
-	OmitZero bool   `json:"omit_zero,omitempty"` // not shown there where it is zero
+	Label    string `json:"label,omitempty"`     // precedes the value below the tables; absent: not shown there
+	OmitZero bool   `json:"omit_zero,omitempty"` // not shown there if zero
 	TimeOf   string `json:"time_of,omitempty"`   // the counter of the events that took this time
-	Column   string `json:"column,omitempty"`    // head of its column in the tables; absent: it has none
+	Column   string `json:"column,omitempty"`    // heading of its column in the tables; absent: no column
 }
 
 // IsCount reports whether the values of several cells may be added up.

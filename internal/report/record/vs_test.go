@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a baseline counted, and its settings, come back from the file; where there are none the keys are absent.
+// Counters and knobs of a baseline survive writing and reading; without them the keys are absent.
 func TestCountersOfABaseline(t *testing.T) {
 	vs := []Vs{
 		{Name: "nccl:4", Counters: map[string]uint64{"nccl_ctas": 4}, Knobs: map[string]string{"ctas": "4"}},

@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// Write writes the document as indented JSON with a newline at its end. A list or object that holds no other stays on
-// one line, so a cell's samples are one line; short members share lines of up to 120 columns. An empty Schema is written as [Schema]; a list that the schema has not
-// marked optional is written as [], never as null. Nothing is written when the document cannot be expressed, which
-// means that it holds a NaN or an infinity.
+// Write writes the document as indented JSON with a newline at its end. A list or object without nested ones is on one
+// line, so a cell's samples are one line; short members share lines of up to 120 columns. An empty Schema is written as
+// [Schema]; an empty list that the schema does not mark as optional is written as [], never as null. Nothing is written
+// if the document contains a NaN or an infinity.
 func Write(w io.Writer, d Document) error { return Encode(w, d.filled()) }
 
-// filled replaces what would be null by what is empty, in a copy.
+// filled returns a copy with empty lists and maps in place of nil.
 func (d Document) filled() Document {
 	if d.Schema == "" {
 		d.Schema = Schema
@@ -44,7 +44,7 @@ func filledSlice[T any](s []T) []T {
 // lineLength is the number of columns up to which short members of an object share a line.
 const lineLength = 120
 
-// layOut breaks valid compact JSON into lines.
+// layOut indents valid compact JSON.
 func layOut(compact []byte) []byte {
 	var out bytes.Buffer
 	depth := 0
@@ -94,11 +94,11 @@ func layOut(compact []byte) []byte {
 	return out.Bytes()
 }
 
-// column is the number of bytes since the last newline.
+// column returns the number of bytes since the last newline.
 func column(b []byte) int { return len(b) - 1 - bytes.LastIndexByte(b, '\n') }
 
-// flatMember is the number of columns that the member at i takes on a line, with the space before it and the comma
-// behind it, or 0 where it holds lists or objects that hold others.
+// flatMember returns the number of columns of the member at i on one line, with a space before it and a comma after it,
+// or 0 if it has nested lists or objects of more than one level.
 func flatMember(b []byte, i int) int {
 	columns := len(" ,")
 	for ; b[i] != ',' && b[i] != ']' && b[i] != '}'; i++ {
@@ -107,12 +107,12 @@ func flatMember(b []byte, i int) int {
 		case '"':
 			end = stringEnd(b, i)
 		case ':':
-			columns++ // a space follows it
+			columns++ // for the space after it
 		case '[', '{':
 			if end = leafEnd(b, i); end == 0 {
 				return 0
 			}
-			columns += bytes.Count(b[i:end], []byte(",")) + bytes.Count(b[i:end], []byte(":")) // likewise, or fewer
+			columns += bytes.Count(b[i:end], []byte(",")) + bytes.Count(b[i:end], []byte(":")) // upper bound for the spaces after them
 		}
 		columns += end - i
 		i = end - 1
@@ -120,7 +120,7 @@ func flatMember(b []byte, i int) int {
 	return columns
 }
 
-// stringEnd is the index after the string that starts at i.
+// stringEnd returns the index after the string that starts at i.
 func stringEnd(b []byte, i int) int {
 	for i++; b[i] != '"'; i++ {
 		if b[i] == '\\' {
@@ -130,7 +130,7 @@ func stringEnd(b []byte, i int) int {
 	return i + 1
 }
 
-// leafEnd is the index after the list or object that starts at i, or 0 when it holds another one.
+// leafEnd returns the index after the list or object that starts at i, or 0 if it contains another one.
 func leafEnd(b []byte, i int) int {
 	for i++; ; i++ {
 		switch b[i] {

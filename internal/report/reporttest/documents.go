@@ -9,10 +9,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// Ptr is a pointer to v.
+// Ptr returns a pointer to v.
 func Ptr[T any](v T) *T { return &v }
 
-// Sampling makes samples around a median, with a tail, the same ones at every call.
+// Sampling returns n deterministic samples around a median of us µs, with a tail.
 func Sampling(n int, us float64) []int64 {
 	rng := rand.New(rand.NewPCG(uint64(n), math.Float64bits(us)))
 	s := make([]int64, n)
@@ -22,7 +22,7 @@ func Sampling(n int, us float64) []int64 {
 	return s
 }
 
-// Measured fills in what follows from the samples, as a run does.
+// Measured sets the fields that follow from the samples, as a run does.
 func Measured(c record.Cell, samples []int64) record.Cell {
 	c.N, c.Lat, c.SamplesNS = len(samples), record.Summarise(samples), samples
 	if c.Iters == 0 {
@@ -36,7 +36,7 @@ func Measured(c record.Cell, samples []int64) record.Cell {
 	return c
 }
 
-// Payload adds to counters that so many bytes were sent, and compared.
+// Payload adds payload_bytes and checked_bytes to counters.
 func Payload(bytes uint64, counters map[string]uint64) map[string]uint64 {
 	counters["payload_bytes"], counters["checked_bytes"] = bytes, bytes
 	return counters
@@ -69,8 +69,8 @@ func IPC(op string, size uint64, window, n int, us float64) record.Cell {
 	return Measured(c, Sampling(n, us))
 }
 
-// GPUs is a run on two H200 with one of everything: baselines there and missing, few samples, no samples, no bytes, an
-// invalid and an unverified cell, a window that varies.
+// GPUs is a run on two H200 that has every special case: baselines with and without figures, few samples, no samples,
+// size 0, an invalid and an unverified cell, different windows.
 func GPUs() record.Document {
 	noNCCL := record.Vs{Name: "nccl", NA: "libnccl.so.2 not found: install NCCL or set LD_LIBRARY_PATH"}
 	cell := func(op string, size uint64, window, n int, us, memcpyUS float64) record.Cell {
@@ -128,7 +128,7 @@ func GPUEnv() record.Env {
 	return e
 }
 
-// Host is the shortest honest run: CPU memory, nothing to compare with, nothing to doubt.
+// Host is a minimal run: CPU memory, no baselines, no warnings.
 func Host() record.Document {
 	cell := func(op string, size uint64, window int, us float64) record.Cell {
 		c := IPC(op, size, window, 1000, us)
@@ -155,7 +155,7 @@ func Host() record.Document {
 	}
 }
 
-// Settings is one path under settings that differ, beside two baselines: the widest default table.
+// Settings is a run of one path with different settings and two baselines: the widest default table.
 func Settings() record.Document {
 	d := Host()
 	d.Command, d.Cells = []string{"p2pbench", "claims", "run", "mpich-7862/direct-hit"}, nil
@@ -172,7 +172,7 @@ func Settings() record.Document {
 	return d
 }
 
-// Sendrecv is a cell of kernels on two H200.
+// Sendrecv is a cell of sendrecv on two H200.
 func Sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
 	c := IPC(op, size, window, n, us)
 	c.Transport, c.Path, c.Engine = "sendrecv", "auto", "put bulk 16 CTAs"
@@ -186,7 +186,7 @@ func Sendrecv(op string, size uint64, window, n int, us float64) record.Cell {
 	return c
 }
 
-// Kernels is a run of sendrecv: chosen by size, beside NCCL as graphs, one way and both ways.
+// Kernels is a run of sendrecv with variants chosen by size and NCCL in graphs, in stream and bidir.
 func Kernels() record.Document {
 	d := GPUs()
 	d.Cells, d.Warnings, d.Exit = nil, []string{}, 0
@@ -205,7 +205,7 @@ func Kernels() record.Document {
 	return d
 }
 
-// Circle is a ring of four on two GPUs, by a staged kernel, in graphs of 20 or as many as fit.
+// Circle is a ring of four ranks on two GPUs: a staged kernel in graphs of up to 20 messages.
 func Circle() record.Document {
 	d := Kernels()
 	d.Command, d.Cells = []string{"p2pbench", "sendrecv", "--ring", "--ranks", "4", "-G", "20", "--variant", "ws"}, nil
@@ -224,7 +224,7 @@ func Circle() record.Document {
 	return d
 }
 
-// Transports is what the transports of these documents say of themselves.
+// Transports returns the descriptions of the transports in these documents.
 func Transports() map[string]record.Transport {
 	count := func(name string) record.Counter { return record.Counter{Name: name, Kind: "count", Label: name} }
 	most := func(name, unit, label string) record.Counter {

@@ -2,7 +2,7 @@ package reporttest
 
 import "github.com/p2pbench/p2pbench/internal/report/record"
 
-// RDMAKnobs are those of a run over two NICs.
+// RDMAKnobs returns the knobs of a run over two NICs.
 func RDMAKnobs() map[string]string {
 	return map[string]string{
 		"check": "full", "seed": "1", "groups": "4", "depth": "2", "qps": "1", "conns": "16", "window": "8", "fan": "pair",
@@ -11,7 +11,7 @@ func RDMAKnobs() map[string]string {
 	}
 }
 
-// Connections are n of them, each a little slower than the one before; the last one has few messages.
+// Connections returns n connections, each slightly slower than the one before; the last one has few messages.
 func Connections(n, messages int, size uint64, us float64) (conns []record.Connection, fairness *float64) {
 	var rates []float64
 	for i := range n {
@@ -27,8 +27,8 @@ func Connections(n, messages int, size uint64, us float64) (conns []record.Conne
 	return conns, record.Jain(rates)
 }
 
-// Pooled is a run over RDMA: latency, and windows over 16 connections that share 4 queue pairs, of the largest of which
-// each has too few messages for a p99.
+// Pooled is a run over RDMA: latency, and windows over 16 connections that share 4 queue pairs. The largest window has
+// too few messages per connection for a p99.
 func Pooled() record.Document {
 	d := GPUs()
 	d.Cells, d.Exit = nil, 0
@@ -57,7 +57,7 @@ func Pooled() record.Document {
 	return d
 }
 
-// Fanned is a fan of three over a NIC that the CPU plays.
+// Fanned is a fan of three ranks over a NIC that the CPU emulates.
 func Fanned() record.Document {
 	d := Host()
 	d.Env.Ranks = append(d.Env.Ranks, d.Env.Ranks[1])
@@ -74,7 +74,7 @@ func Fanned() record.Document {
 	return d
 }
 
-// rdma is what a transport over NICs says of itself.
+// rdma returns the description of a transport over NICs.
 func rdma() record.Transport {
 	t := record.Transport{
 		Over:  []string{"NIC mlx5_0,mlx5_1", "GID 10.88.0.1 (RoCE v2, index 3)", "MTU 4096"},

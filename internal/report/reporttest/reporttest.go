@@ -1,4 +1,4 @@
-// Package reporttest has documents and helpers for tests of views. Only tests import it.
+// Package reporttest provides documents and helpers for tests of views. Only tests import it.
 package reporttest
 
 import (
@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Golden compares a view with the file of that name in testdata.
+// Golden compares a view with a golden file in testdata.
 func Golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".golden")
@@ -39,10 +39,10 @@ func Golden(t *testing.T, name, got string) {
 	}
 }
 
-// Narrow measures as a terminal does, by another library than the one that lays out.
+// Narrow checks the width in terminal columns with another library than the one that lays out the table.
 var Narrow = &runewidth.Condition{StrictEmojiNeutral: true}
 
-// CheckMarkdownTables counts the unescaped pipes: as many in each row as in the head.
+// CheckMarkdownTables checks that each row has as many unescaped pipes as the header.
 func CheckMarkdownTables(t *testing.T, text string) {
 	t.Helper()
 	pipe := regexp.MustCompile(`(^|[^\\])\|`)
@@ -64,19 +64,20 @@ func CheckMarkdownTables(t *testing.T, text string) {
 	}
 }
 
-// FullDisk takes nothing.
+// FullDisk is a writer that fails every write.
 type FullDisk struct{}
 
-// ErrFull is its error.
+// ErrFull is the error of FullDisk.
 var ErrFull = errors.New("no space left on device")
 
 func (FullDisk) Write([]byte) (int, error) { return 0, ErrFull }
 
-// Obeyed is what terminals obey: an escape sequence, the same in one character, a change of direction, a character that
-// cannot be seen beyond the basic plane, an erased one; and what spreadsheets obey.
+// Obeyed holds text that terminals interpret: an escape sequence, the same as one character, a change of direction, an
+// invisible character beyond the basic plane, a backspace; and text that spreadsheets interpret.
 const Obeyed = "\x1b[31m\u009b2J\u202e\U000e0041\x7f\u2028"
 
-// Spoil puts text around every string behind v, keys and values of maps included, but not in the fields named.
+// Spoil adds text before and after every string reachable from v, including keys and values of maps, except in the
+// fields named by but.
 func Spoil(v reflect.Value, before, after string, but ...string) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -1,10 +1,10 @@
-// Package stats turns samples into the figures that reports print: nearest-rank percentiles, and an interval for the
-// median that assumes nothing about the distribution.
+// Package stats computes the figures of reports from samples: nearest-rank percentiles, and a distribution-free
+// confidence interval of the median.
 //
-// Nothing is trimmed, smoothed or interpolated: every percentile and every end of an interval is a value that was
-// measured. The functions are pure. Those that take a sorted slice trust the caller to have sorted it, ascending, once.
+// Nothing is trimmed, smoothed or interpolated: every percentile and every bound of an interval is a measured value.
+// The functions are pure. Parameters named sorted must be in ascending order.
 //
-// It does not compare samples with each other; that is the regression gate's work.
+// The package does not compare sets of samples; the regression gate does.
 package stats
 
 import (
@@ -27,7 +27,7 @@ type Summary struct {
 	Mean float64
 }
 
-// Summarise sorts a copy of the samples once and reads all figures from it.
+// Summarise returns the summary of samples, which it does not modify.
 func Summarise(samples []int64) Summary {
 	n := len(samples)
 	if n == 0 {
@@ -46,15 +46,14 @@ func Summarise(samples []int64) Summary {
 	}
 }
 
-// mean is clamped between the extremes, which the rounding of a float64 sum could otherwise leave by one unit in the
-// last place.
+// mean is clamped to the extremes, which the rounded float64 sum may exceed by one unit in the last place.
 func mean(sorted []int64) float64 {
 	m, _ := stats.Mean(stats.LoadRawData(sorted)) // its only error is an empty input
 	return min(max(m, float64(sorted[0])), float64(sorted[len(sorted)-1]))
 }
 
-// Percentile is the nearest-rank percentile p, in percent: the smallest sample that at least p % of the samples do
-// not exceed. It is the zero value for no samples.
+// Percentile returns the nearest-rank percentile p, in percent: the smallest sample that at least p % of the samples do
+// not exceed. It returns the zero value for no samples.
 func Percentile[T cmp.Ordered](sorted []T, p float64) T {
 	if len(sorted) == 0 {
 		var none T
@@ -63,17 +62,17 @@ func Percentile[T cmp.Ordered](sorted []T, p float64) T {
 	return sorted[Rank(len(sorted), p)-1]
 }
 
-// Rank is the 1-based position of the nearest-rank percentile p among n sorted samples, ⌈p/100·n⌉, within [1, n]; 0
-// when n is 0. (Hyndman and Fan, Sample quantiles in statistical packages, 1996: definition 1.)
+// Rank returns the 1-based position of the nearest-rank percentile p among n sorted samples, ⌈p/100·n⌉, within [1, n];
+// 0 if n is 0. (Hyndman and Fan, Sample quantiles in statistical packages, 1996: definition 1.)
 //
-// The binary fraction nearest to 99.9 is a little above it: taking the ceiling of the product as it comes answers 40960
-// instead of 40959 for n = 41000. So a product within rounding error of an integer counts as that integer.
+// The binary fraction nearest to 99.9 is slightly above it: for n = 41000 the ceiling of the product would be 40960
+// instead of 40959. A product within the rounding error of an integer therefore counts as that integer.
 // (PercentileNearestRank of montanaflynn/stats has this error, and sorts at every call.)
 func Rank(n int, p float64) int {
 	if n <= 0 {
 		return 0
 	}
-	const rounding = 1e-13 // relative; some hundred units in the last place
+	const rounding = 1e-13 // relative; several hundred units in the last place
 	exact := p / 100 * float64(n)
 	rank := math.Ceil(exact)
 	if near := math.Round(exact); math.Abs(exact-near) <= rounding*near {
@@ -88,10 +87,10 @@ func Rank(n int, p float64) int {
 	return int(rank)
 }
 
-// Carries reports whether n samples carry the percentile p, which means that it is not merely their maximum.
+// Carries reports whether n samples are enough for percentile p, which means that it is not their maximum.
 func Carries(n int, p float64) bool { return n > 0 && (p >= 100 || Rank(n, p) < n) }
 
-// MinSamples is the smallest number of samples that carries the percentile p: 100 for p99, 1,000 for p99.9.
+// MinSamples returns the smallest number of samples that is enough for percentile p: 100 for p99, 1,000 for p99.9.
 func MinSamples(p float64) int {
 	if p >= 100 {
 		return 1

@@ -79,7 +79,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// Exact against integer arithmetic, where every n up to a few thousand and the powers beyond are tried.
+// Rank agrees with integer arithmetic for every n up to a few thousand and powers above.
 func TestRankIsExact(t *testing.T) {
 	check := func(n int64) {
 		for _, hundredths := range []int64{1, 2500, 5000, 9000, 9900, 9990, 9999} {
@@ -96,7 +96,7 @@ func TestRankIsExact(t *testing.T) {
 	check(1_000_000_000)
 }
 
-// The library is an oracle wherever its own ceiling is exact.
+// Percentile agrees with the library where the library's ceiling is exact.
 func TestPercentileAgreesWithLibrary(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n < 300; n++ {
@@ -169,7 +169,7 @@ func TestMedianRanks(t *testing.T) {
 	}
 }
 
-// Against exact binomial sums: the coverage is right, and one rank further in would be too little.
+// Compared with exact binomial sums: the coverage is correct, and the next narrower interval has too little.
 func TestMedianRanksExactly(t *testing.T) {
 	for _, n := range []int{6, 7, 31, 32, 99, 400, 401, 3000} {
 		exact := func(k int) float64 { // 1 − 2·P(Bin(n, ½) ≤ k−1)
@@ -203,7 +203,8 @@ func TestMedianRanksOfMany(t *testing.T) {
 	}
 }
 
-// Simulated: of many small sets drawn from a skewed distribution, at least the promised share must hold its median.
+// In a simulation of many small sets from a skewed distribution, at least the stated share of intervals contains the
+// median.
 func TestMedianIntervalCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	const sets, n = 4000, 25
@@ -224,7 +225,7 @@ func TestMedianIntervalCovers(t *testing.T) {
 	}
 }
 
-// The fewest samples that give an interval, by confidence; 0: none do.
+// The smallest number of samples that gives an interval, by confidence; 0: none.
 func TestFewestForAMedian(t *testing.T) {
 	for confidence, want := range map[float64]int{0.4: 2, 0.5: 2, 0.9: 5, 0.95: 6, 0.99: 8, 0.999: 11, math.Nextafter(1, 0): 54, 0: 0, 1: 0} {
 		for n := range 100 {
