@@ -22,11 +22,12 @@ const (
 	module = "github.com/p2pbench/p2pbench/"
 )
 
-// A floor says what the packages at or below a path may import of this module. The longest path that fits counts.
+// floor lists the packages of this module that packages at or below a path may import. The longest matching path
+// counts.
 type floor struct {
 	path    string
 	imports []string // "p": the package p, "p/...": p and everything below
-	tests   []string // more, in _test.go files
+	tests   []string // additional imports of _test.go files
 }
 
 var (
@@ -58,9 +59,9 @@ var floors = []floor{
 	},
 	{path: "internal/transport/rdma/pool"},
 	{path: "internal/transport/rdma/verbs", imports: []string{"internal/gpu", "internal/gpu/abi", "internal/gpu/dynlib"}, tests: anyPath},
-	// The suite runs real devices, and ranks as the processes that they are.
+	// The suite uses real devices and runs ranks as processes.
 	{path: "internal/transport/transporttest", imports: append([]string{"internal/sweep/worker"}, anyPath...)},
-	// It goes the whole way of a run, up to the views.
+	// It runs the transport from the plan to the views.
 	{
 		path:    "internal/transport/transporttest/dummy",
 		imports: []string{"internal/transport", "internal/gpu", "internal/gpu/abi"},
@@ -78,7 +79,7 @@ var floors = []floor{
 	{path: "internal/gpu/dynlib", imports: []string{"internal/gpu"}, tests: anyDevice},
 }
 
-// cgoPackages may hold C; every other package is pure Go.
+// cgoPackages may contain C; all other packages are pure Go.
 var cgoPackages = []string{
 	"internal/gpu/abi", "internal/gpu/host", "internal/gpu/cuda", "internal/gpu/fault", "internal/gpu/autotune", "internal/gpu/dynlib",
 	"internal/gpu/cuda/enginetest", "internal/gpu/autotune/autotunetest", "internal/gpu/host/queuetest", "internal/transport/loop/looptest", "internal/transport/sendrecv/protocoltest", // for tests
@@ -86,17 +87,17 @@ var cgoPackages = []string{
 	"internal/transport/loop", "internal/transport/ipc",
 	"internal/transport/memcpy", "internal/transport/nccl", "internal/transport/sendrecv",
 	"internal/transport/rdma", "internal/transport/rdma/verbs",
-	"internal/rlimit", // what must be said before there is Go
+	"internal/rlimit", // checks before Go's runtime starts
 }
 
-// maxLines is where a file has become several topics.
+// maxLines is the maximum length of a file.
 const maxLines = 700
 
 func TestFloors(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
 		f := floorOf(filepath.ToSlash(filepath.Dir(path)))
 		if f == nil {
-			t.Errorf("%s: no floor for this package: add it to floors in internal/archtest/house_test.go", path)
+			t.Errorf("%s: no floor for this package: add it to floors in internal/archtest/archtest_test.go", path)
 			return
 		}
 		allowed := f.imports
@@ -106,7 +107,7 @@ func TestFloors(t *testing.T) {
 		for _, spec := range file.Imports {
 			name, ok := strings.CutPrefix(importPath(spec), module)
 			if ok && !isSelf(path, name) && !covered(name, allowed) {
-				t.Errorf("%s imports %s; from %s that is not allowed", path, name, f.path)
+				t.Errorf("%s imports %s, which floor %q does not allow", path, name, f.path)
 			}
 		}
 	})
@@ -131,7 +132,7 @@ func TestCgoOnlyWhereCBelongs(t *testing.T) {
 	})
 	for dir, ok := range warned {
 		if !ok {
-			t.Errorf("%s: no \"#cgo CFLAGS: … -Wall -Wextra\": make lint would not see warnings in its C", dir)
+			t.Errorf("%s: no \"#cgo CFLAGS: … -Wall -Wextra\": make lint needs it to report warnings in C", dir)
 		}
 	}
 }
@@ -140,13 +141,13 @@ func TestNoInit(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, path string, file *ast.File) {
 		for _, d := range file.Decls {
 			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-				t.Errorf("%s: func init: nothing registers itself here; the command names what it uses", path)
+				t.Errorf("%s: func init: packages must not register themselves: list them in cmd/p2pbench/registry.go", path)
 			}
 		}
 	})
 }
 
-// What was built does not go in: it belongs into bin.
+// Built files must be in bin, which git ignores.
 func TestNothingBuiltIsKept(t *testing.T) {
 	look := func(t *testing.T, path string) {
 		if bytes.HasPrefix(read(t, path), []byte("\x7fELF")) {
@@ -233,7 +234,7 @@ func covered(name string, allowed []string) bool {
 	})
 }
 
-// isSelf reports an external test's import of its own package.
+// isSelf reports whether an external test imports its own package.
 func isSelf(path, name string) bool {
 	return strings.HasSuffix(path, "_test.go") && filepath.ToSlash(filepath.Dir(path)) == name
 }
@@ -265,7 +266,7 @@ func eachGoFile(t *testing.T, f func(t *testing.T, path string, file *ast.File))
 	})
 }
 
-// eachFile calls f for every file of the source tree, testdata aside; path is relative to the root.
+// eachFile calls f for every file of the source tree except testdata; path is relative to the root.
 func eachFile(t *testing.T, f func(t *testing.T, path string)) {
 	t.Helper()
 	for _, top := range []string{"cmd", "internal", "scripts"} {

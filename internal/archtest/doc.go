@@ -1,3 +1,3 @@
-// Package archtest holds the rules of this repository that a compiler cannot hold: who may import whom, where C may stand,
-// how long a file may grow. It has tests only.
+// Package archtest tests the rules of this repository that the compiler does not check: imports between packages,
+// packages that may contain C, length of files. It contains tests only.
 package archtest

@@ -21,9 +21,9 @@ var (
 	stampFlags  = regexp.MustCompile(`(?m)^#cgo CFLAGS: -I\$\{SRCDIR\}/([./]+) -DP2P_SHARED_HEADERS=0x([0-9a-f]+)$`)
 )
 
-// TestHeaderStamps holds, for every package with C, that the stamp in its flags is that of the headers it includes from
-// other packages. Go hashes a package's flags but not headers outside its folder: without the stamp a package would not
-// be built again when such a header changes.
+// TestHeaderStamps checks for every package with C that the stamp in its cgo flags is the hash of the headers that it
+// includes from other packages. Go hashes a package's flags but not headers outside its folder: without the stamp it
+// would not rebuild the package when such a header changes.
 func TestHeaderStamps(t *testing.T) {
 	stamped := 0
 	for _, dir := range cgoPackages {
@@ -48,18 +48,18 @@ func TestHeaderStamps(t *testing.T) {
 		}
 	}
 	if stamped == 0 {
-		t.Error("no package includes a header of another one")
+		t.Error("found no package that includes a header of another package")
 	}
 }
 
-// sharedHeaders are the headers outside dir that its C includes, directly or through others.
+// sharedHeaders returns the headers outside dir that its C files include, directly or indirectly.
 func sharedHeaders(t *testing.T, dir string) []string {
 	t.Helper()
 	found := map[string]bool{}
 	var visit func(path string)
 	visit = func(path string) {
 		for _, m := range includeLine.FindAllSubmatch(read(t, path), -1) {
-			// As the compiler looks: beside the file that includes it, then below internal.
+			// In the compiler's order: the folder of the including file, then internal.
 			header := filepath.Join(filepath.Dir(path), string(m[1]))
 			if _, err := os.Stat(filepath.Join(root, header)); err != nil {
 				header = filepath.Join("internal", string(m[1]))
@@ -88,7 +88,7 @@ func sharedHeaders(t *testing.T, dir string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// stamp is the start of the SHA-256 of the headers' names and contents.
+// stamp returns the first digits of the SHA-256 of the headers' names and contents.
 func stamp(t *testing.T, headers []string) string {
 	t.Helper()
 	h := sha256.New()
@@ -100,7 +100,7 @@ func stamp(t *testing.T, headers []string) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:4])
 }
 
-// stampOf is the file of a package that has the stamp, and the line; empty where none has.
+// stampOf returns the file of a package that has the stamp, and the line; empty if there is none.
 func stampOf(t *testing.T, dir string) (file, line string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, dir, "*.go"))

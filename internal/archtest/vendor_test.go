@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// eachSource visits the C and Go files below internal and cmd, but for those of tests and of packages for tests.
+// eachSource visits the C and Go files below internal and cmd, except tests and packages for tests.
 func eachSource(t *testing.T, visit func(name, text string)) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
@@ -29,7 +29,7 @@ func eachSource(t *testing.T, visit func(name, text string)) {
 	}
 }
 
-// TestOneLoader holds that only dynlib opens libraries.
+// TestOneLoader checks that only dynlib opens libraries.
 func TestOneLoader(t *testing.T) {
 	calls := regexp.MustCompile(`\bdl(open|sym)\(`)
 	found := false
@@ -41,15 +41,15 @@ func TestOneLoader(t *testing.T) {
 			found = true
 			return
 		}
-		t.Errorf("%s opens a library by itself: use internal/gpu/dynlib", name)
+		t.Errorf("%s calls dlopen: use internal/gpu/dynlib", name)
 	})
 	if !found {
-		t.Error("dynlib opens none: this test sees nothing")
+		t.Error("found no dlopen in dynlib: the test matches nothing")
 	}
 }
 
-// TestVendorsBelowGPU holds that nothing above internal/gpu calls a GPU vendor's driver or asks for a link, an image or
-// an engine by a vendor's name: what differs between devices is data of gpu.Info, gpu.Link and the tables in abi.
+// TestVendorsBelowGPU checks that no package above internal/gpu calls a GPU vendor's driver or uses a vendor's name of
+// a link, an image or an engine: differences between devices are data in gpu.Info, gpu.Link and the tables in abi.
 func TestVendorsBelowGPU(t *testing.T) {
 	vendors := regexp.MustCompile(`\b(cu|hip|nvml)[A-Z]\w+\(|[!=]= "(NVLink|xGMI|PCIe)"|libcuda\.so|Engine\("ce"\)|\bSR_WARP\b`)
 	below := 0
@@ -63,6 +63,6 @@ func TestVendorsBelowGPU(t *testing.T) {
 		}
 	})
 	if below == 0 {
-		t.Error("nothing below internal/gpu calls a driver: this test sees nothing")
+		t.Error("found no call of a driver below internal/gpu: the test matches nothing")
 	}
 }
