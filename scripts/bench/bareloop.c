@@ -1,21 +1,22 @@
 /*
- * bareloop: the shortest C that moves a message between two processes, to hold p2pbench's figures against.
+ * bareloop: a minimal C loop that sends a message between two processes, as a reference for p2pbench's figures.
  *
  *   bareloop [--cpu] [--op latency|pingpong] [--wait sync|query] [--sizes 1K,4K,16K,64K] [-n 1000] [-w 100]
  *            [--gpus 0,1] [--cpus A,B] [--timeout SECONDS]
  *
- * Two processes, forked before CUDA is touched. The parent sends from one GPU; the child receives on another, or on
- * the same one where there is only one. Every buffer is exported as a legacy IPC handle and opened by the other side.
- * An iteration of `latency`: the clock; cuMemcpyAsync; wait for the stream (--wait sync: cuStreamSynchronize, query:
- * cuStreamQuery in a loop); release store of `done` in shared memory; the receiver, spinning, acknowledges; the
- * sender, spinning, sees it; the clock. `pingpong` sends the message back by the same means and halves the time.
- * --cpu does the same with memcpy between shared memory of the two processes and needs no GPU.
+ * It forks two processes before it initialises CUDA. The parent sends from one GPU; the child receives on another GPU,
+ * or on the same one if there is only one. Every buffer is exported as a legacy IPC handle and opened by the other
+ * side. An iteration of `latency`: read the clock; cuMemcpyAsync; wait for the stream (--wait sync:
+ * cuStreamSynchronize, query: cuStreamQuery in a loop); release store of `done` in shared memory; the receiver, which
+ * spins, stores `ack`; the sender, which spins, loads it; read the clock. `pingpong` sends the message back by the same
+ * means and halves the time. --cpu does the same with memcpy between shared memory of the two processes and needs no
+ * GPU.
  *
- * Prints a comment line and then size, p50, p99, min (µs, nearest rank) and n, separated by tabs. The last message of
- * each size is compared byte by byte. No wait is longer than --timeout (10 s). Exit codes: 0; 1 failure; 2 usage;
- * 4 deadline; 5 the bytes that arrived are wrong.
+ * Prints a comment line, then size, p50, p99, min (µs, nearest-rank) and n, separated by tabs. The receiver compares
+ * every byte of the last message of each size. No wait is longer than --timeout (10 s). Exit codes: 0 success;
+ * 1 failure; 2 usage; 4 deadline; 5 wrong bytes received.
  *
- * Stands alone on purpose: it shares no code with p2pbench.
+ * It shares no code with p2pbench, so that it is an independent reference.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,7 +38,7 @@
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_DEADLINE = 4, EXIT_CORRUPT = 5 };
 enum { MAX_SIZES = 64 };
 
-/* ---- CUDA's driver interface, as far as it is needed ---------------------------------------------------------- */
+/* ---- the functions of the CUDA driver API that are used ------------------------------------------------------- */
 
 typedef int cu_result;
 typedef int cu_device;
@@ -72,7 +73,7 @@ enum { CU_NOT_READY = 600, CU_NON_BLOCKING = 1, CU_LAZY_PEER_ACCESS = 1 };
 #define DECLARE(name, args) static cu_result(*name) args;
 CUDA_CALLS(DECLARE)
 
-/* ---- what the two processes share ----------------------------------------------------------------------------- */
+/* ---- memory shared by the two processes ------------------------------------------------------------------------ */
 
 struct word {
 	_Atomic uint64_t v;
@@ -80,11 +81,11 @@ struct word {
 };
 
 static struct shared {
-	struct word done, ack;  /* of the message under way: its number */
-	struct word ready[2];   /* how many steps of the set-up and sizes each side has finished */
-	_Atomic int failed;     /* exit code of the side that failed first */
+	struct word done, ack;  /* sequence numbers of the latest message sent, and acknowledged */
+	struct word ready[2];   /* number of barriers that each side has entered */
+	_Atomic int failed;     /* exit code of the side that failed first; 0: none */
 	cu_ipc_handle buf[2];   /* each side's buffer */
-	unsigned char bytes[8]; /* with --cpu: two buffers follow, aligned */
+	unsigned char bytes[8]; /* with --cpu: start of both buffers, before alignment */
 } *sh;
 
 static struct {
@@ -106,13 +107,13 @@ static struct {
 static int side; /* 0: sender, 1: receiver */
 static pid_t child;
 
-/* This process's way to its device. */
+/* State of this process's device. */
 static struct {
-	cu_ptr mine, theirs; /* its own buffer; the other side's, mapped here */
+	cu_ptr mine, theirs; /* own buffer; mapping of the other side's buffer */
 	void *stream;
 } dev;
 
-/* Ends both processes. Only the side that failed first says why. */
+/* Ends both processes. Only the side that fails first prints its error. */
 static void die(int code, const char *format, ...) {
 	int none = 0;
 	char text[512];
@@ -154,12 +155,12 @@ static void relax(void) {
 #endif
 }
 
-/* Every 1,024 steps of a wait: has the other side failed, has the deadline passed? */
-static void still_hoping(uint64_t *since, const char *what) {
+/* Called every 1,024 steps of a wait: ends the process if the other side has failed or the deadline has passed. */
+static void check_wait(uint64_t *since, const char *what) {
 	uint64_t now = now_ns();
 	int code = atomic_load(&sh->failed);
 	if (code)
-		_exit(code); /* the other side has said why */
+		_exit(code); /* the other side has printed the error */
 	if (*since == 0)
 		*since = now;
 	if ((double)(now - *since) > opt.timeout * 1e9)
@@ -177,14 +178,14 @@ static void wait_for(struct word *w, uint64_t want, const char *what) {
 	for (unsigned step = 1; atomic_load_explicit(&w->v, memory_order_acquire) < want; step++) {
 		relax();
 		if (step % 1024 == 0)
-			still_hoping(&since, what);
+			check_wait(&since, what);
 	}
 }
 
 static void post(struct word *w, uint64_t v) { atomic_store_explicit(&w->v, v, memory_order_release); }
 
-/* Both sides get here before either goes on. */
-static void meet(const char *where) {
+/* A barrier of both sides. */
+static void barrier(const char *where) {
 	uint64_t n = atomic_load_explicit(&sh->ready[side].v, memory_order_relaxed) + 1;
 	post(&sh->ready[side], n);
 	wait_for(&sh->ready[1 - side], n, where);
@@ -225,7 +226,7 @@ static void open_cuda(uint64_t bytes) {
 	CU(cuStreamCreate, &dev.stream, CU_NON_BLOCKING);
 	CU(cuMemAlloc_v2, &dev.mine, 2 * bytes);
 	CU(cuIpcGetMemHandle, &sh->buf[side], dev.mine);
-	meet("the other side's handle");
+	barrier("the other side's handle");
 	CU(cuIpcOpenMemHandle_v2, &dev.theirs, sh->buf[1 - side], CU_LAZY_PEER_ACCESS);
 }
 
@@ -233,7 +234,7 @@ static void open_cpu(uint64_t bytes) {
 	uintptr_t base = ((uintptr_t)sh->bytes + 4095) & ~(uintptr_t)4095;
 	dev.mine = base + (uint64_t)side * 2 * bytes;
 	dev.theirs = base + (uint64_t)(1 - side) * 2 * bytes;
-	memset((void *)(uintptr_t)dev.mine, 0, 2 * bytes); /* first touch by the owner, pinned already */
+	memset((void *)(uintptr_t)dev.mine, 0, 2 * bytes); /* first touch by the owner, which is pinned */
 }
 
 static void wait_stream(void) {
@@ -249,11 +250,11 @@ static void wait_stream(void) {
 		if (r != CU_NOT_READY)
 			check_cuda(r, "cuStreamQuery");
 		if (step % 1024 == 0)
-			still_hoping(&since, "its stream");
+			check_wait(&since, "its stream");
 	}
 }
 
-/* A buffer's first half is where messages arrive, its second half where they are sent from. */
+/* The first half of a buffer receives messages, the second half holds the message to send. */
 static void move(uint64_t half, uint64_t size) {
 	if (opt.cpu) {
 		memcpy((void *)(uintptr_t)dev.theirs, (const void *)(uintptr_t)(dev.mine + half), size);
@@ -365,26 +366,26 @@ static void run_side(uint64_t largest) {
 		open_cpu(largest);
 	else
 		open_cuda(largest);
-	meet("the other side's set-up");
+	barrier("the other side's set-up");
 	if (side == 0)
 		print_header();
 	for (int s = 0; s < opt.nsizes; s++) {
 		uint64_t size = opt.sizes[s];
 		fill(largest, size);
-		meet("the other side's payload");
+		barrier("the other side's payload");
 		if (side == 0)
 			send_all(largest, size, ns);
 		else
 			receive_all(largest, size);
 		if (side == 1 || opt.pingpong)
 			verify(size);
-		meet("the other side's check");
+		barrier("the other side's check");
 		if (side == 0)
 			report(size, ns);
 	}
 	if (!opt.cpu)
 		CU(cuIpcCloseMemHandle, dev.theirs);
-	meet("the other side's end"); /* nobody frees what the other still maps */
+	barrier("the other side's end"); /* a buffer must not be freed while the other side has it mapped */
 	free(ns);
 }
 
@@ -404,7 +405,7 @@ static uint64_t parse_size(const char *text) {
 	unsigned long long n = strtoull(text, &end, 10);
 	int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
 	if (errno || end == text || end[shift > 0] || n == 0 || n > (1ull << 36) >> shift)
-		usage("a size is a number with K, M or G behind it");
+		usage("want a size: a number, optionally followed by K, M or G");
 	return (uint64_t)n << shift;
 }
 
@@ -423,14 +424,14 @@ static int parse_count(const char *text, int least) {
 	char *end;
 	long n = strtol(text, &end, 10);
 	if (end == text || *end || n < least || n > 100000000)
-		usage("not a number, or out of range");
+		usage("want a whole number of at most 100000000");
 	return (int)n;
 }
 
 static void parse_pair(const char *text, int pair[2]) {
 	char rest;
 	if (sscanf(text, "%d,%d%c", &pair[0], &pair[1], &rest) != 2 || pair[0] < 0 || pair[1] < 0)
-		usage("a pair is A,B");
+		usage("want a pair A,B");
 }
 
 static int one_of(const char *text, const char *first, const char *second) {
@@ -448,7 +449,7 @@ static void parse(int argc, char **argv) {
 		}
 		char *value = ++i < argc ? argv[i] : NULL;
 		if (!value)
-			usage("a flag without its value, or an unknown one");
+			usage("unknown flag, or its value is missing");
 		if (!strcmp(flag, "--op"))
 			opt.pingpong = one_of(value, "latency", "pingpong");
 		else if (!strcmp(flag, "--wait"))
@@ -470,7 +471,7 @@ static void parse(int argc, char **argv) {
 	}
 }
 
-/* Without --cpus: the first two CPUs this process may use; one CPU alone is shared, and waits give it away. */
+/* Without --cpus: the first two CPUs that this process may use. If there is only one, both share it and waits yield. */
 static void choose_cpus(void) {
 	cpu_set_t set;
 	if (opt.cpus[0] >= 0)
@@ -511,7 +512,7 @@ static void run_child(pid_t parent, uint64_t largest) {
 	_exit(0);
 }
 
-/* The receiver's exit code; it has --timeout to leave. */
+/* Returns the receiver's exit code, after at most --timeout. */
 static int reap(void) {
 	uint64_t since = now_ns();
 	int status;
