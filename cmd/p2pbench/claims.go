@@ -82,15 +82,15 @@ func (a *app) claimsRunCommand() *cobra.Command {
 	return c
 }
 
-var errUnproven = errors.New("--require is not met")
+var errRequire = errors.New("--require is not met")
 
-// runClaims runs claims one after another. What was judged before an error is shown all the same.
+// runClaims runs claims one after another. Verdicts that were reached before an error are shown too.
 func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error {
 	claims, err := f.read(ids)
 	if err != nil {
 		return err
 	}
-	kind, notes, err := f.where()
+	kind, notes, err := f.findDevices()
 	if err != nil {
 		return err
 	}
@@ -99,16 +99,16 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 		Claims: []claim.Result{}, Warnings: append([]string{}, notes...),
 	}
 	a.measuring.Store(true)
-	out, err := openOutput(f.Out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.ended(doc, len(claims), errUnended)) })
+	out, err := openOutput(f.Out, a.stdout, func(w io.Writer) error { return claim.Write(w, a.finished(doc, len(claims), errUnfinished)) })
 	if err != nil {
 		return err
 	}
-	f.say(a, notes...)
+	f.note(a, notes...)
 	runErr := a.judgeAll(ctx, f, kind, claims, &doc)
 	if runErr == nil {
 		runErr = f.judgeRun(doc)
 	}
-	doc = a.ended(doc, len(claims), runErr)
+	doc = a.finished(doc, len(claims), runErr)
 	err = out.save(func(w io.Writer) error { return claim.Write(w, doc) })
 	if len(doc.Claims) > 0 && f.Out != toStdout {
 		err = errors.Join(err, claim.Render(a.stdout, doc, f.Format))
@@ -116,20 +116,20 @@ func (a *app) runClaims(ctx context.Context, f claimsFlags, ids []string) error 
 	return errors.Join(runErr, err)
 }
 
-// judgeRun says whether a run that ended well has what was asked for.
+// judgeRun returns an error if --require is not met or nothing could be measured.
 func (f claimsFlags) judgeRun(doc claim.Document) error {
 	failed, absent := doc.Count(claim.NotReproduced), doc.Count(claim.NotMeasurable)
 	switch {
 	case f.Require && failed+absent > 0:
-		return fmt.Errorf("%w: of %d claims %d not reproduced, %d not measurable here", errUnproven, len(doc.Claims), failed, absent)
+		return fmt.Errorf("%w: of %d claims %d not reproduced, %d not measurable here", errRequire, len(doc.Claims), failed, absent)
 	case !doc.Measured():
 		return fmt.Errorf("claims run: nothing could be measured here: %s: %w", doc.Claims[0].Tests[0].Why, gpu.ErrUnsupported)
 	}
 	return nil
 }
 
-// ended is the document of so many claims with how their run ended.
-func (a *app) ended(doc claim.Document, wanted int, runErr error) claim.Document {
+// finished returns doc with the exit code, and a warning if fewer claims were measured than wanted.
+func (a *app) finished(doc claim.Document, wanted int, runErr error) claim.Document {
 	if runErr == nil {
 		return doc
 	}
@@ -141,7 +141,7 @@ func (a *app) ended(doc claim.Document, wanted int, runErr error) claim.Document
 	return doc
 }
 
-// read finds the claims and checks the flags. Nothing has been started yet.
+// read finds the claims by their IDs.
 func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
 	if len(ids) == 0 {
 		return nil, usagef("claims run: name claims, as `p2pbench claims list` shows them, a pull request (%s), or all",
@@ -154,9 +154,9 @@ func (f claimsFlags) read(ids []string) ([]claim.Claim, error) {
 	return claims, nil
 }
 
-// where says what kind of device the claims run on, and what is to be said of that. Its errors are the user's.
-func (f claimsFlags) where() (kind string, notes []string, err error) {
-	arm, err := f.parse([]string{"ipc"}) // any path's: which devices there are depends on none
+// findDevices returns the kind of device that the claims run on, and notes for the user.
+func (f claimsFlags) findDevices() (kind string, notes []string, err error) {
+	arm, err := f.parse([]string{"ipc"}) // the devices are the same for every path
 	if err != nil {
 		return "", nil, err
 	}
@@ -167,7 +167,7 @@ func (f claimsFlags) where() (kind string, notes []string, err error) {
 	return t.driver.Kind(), t.notes, nil
 }
 
-func (f claimsFlags) say(a *app, lines ...string) {
+func (f claimsFlags) note(a *app, lines ...string) {
 	if f.Quiet {
 		return
 	}
@@ -176,7 +176,7 @@ func (f claimsFlags) say(a *app, lines ...string) {
 	}
 }
 
-// judgeAll goes on after a run that broke down, and returns the first such error at the end.
+// judgeAll runs all claims, also after one that failed, and returns the first error.
 func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims []claim.Claim, doc *claim.Document) error {
 	var first error
 	for _, c := range claims {
@@ -201,12 +201,12 @@ func (a *app) judgeAll(ctx context.Context, f claimsFlags, kind string, claims [
 		if r.Caveat != "" {
 			text += " (" + r.Caveat + ")"
 		}
-		f.say(a, text)
+		f.note(a, text)
 	}
 	return first
 }
 
-// judge runs one test. The error is what a path command would have ended with, where that is none of the verdicts.
+// judge runs one test. It returns an error where the run failed and no verdict covers the failure.
 func (a *app) judge(ctx context.Context, f claimsFlags, kind string, t claim.Test, doc *claim.Document) (claim.Outcome, error) {
 	armA, armB := f.commands(t, kind)
 	run, err := a.runTest(ctx, f, t, armA, armB, doc)
@@ -218,7 +218,7 @@ func (a *app) judge(ctx context.Context, f claimsFlags, kind string, t claim.Tes
 	return o, err
 }
 
-// commands are both arms as they can be typed.
+// commands returns the command lines of both arms.
 func (f claimsFlags) commands(t claim.Test, kind string) (a, b []string) {
 	var more []string
 	if f.Device != "auto" {
@@ -235,7 +235,7 @@ func (f claimsFlags) commands(t claim.Test, kind string) (a, b []string) {
 	return a, b
 }
 
-// parse reads an arm's command with the flags of its path command.
+// parse parses an arm's command line.
 func (f claimsFlags) parse(command []string) (path, error) {
 	arm, ok := pathNamed(command[0])
 	if !ok {
@@ -251,13 +251,14 @@ func (f claimsFlags) parse(command []string) (path, error) {
 	return arm, nil
 }
 
-// runTest measures the arms of a test in one run. What this machine cannot do is in the result and no error.
+// runTest measures the arms of a test in one run. A test that this machine cannot run is reported in the result, not as
+// an error.
 func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, armB []string, doc *claim.Document) (claim.Run, error) {
 	tr, err := f.plan(t, armA, armB)
 	if err != nil {
-		return claim.Run{Absent: reason(err)}, unlessAbsent(err)
+		return claim.Run{Absent: reason(err)}, ignoreUnsupported(err)
 	}
-	got, err := a.carryOut(ctx, tr.common, tr.plan, tr.target, tr.ranks)
+	got, err := a.runPlan(ctx, tr.common, tr.plan, tr.target, tr.ranks)
 	run := claim.Run{Cells: got.Cells, OnlyRatios: got.Transports[tr.plan.Arms[0].Transport].OnlyRatios}
 	switch {
 	case errors.Is(err, worker.ErrCorrupt):
@@ -268,7 +269,7 @@ func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, ar
 		return run, err
 	case err != nil:
 		run.Absent, run.Hung = reason(err), errors.Is(err, worker.ErrHang)
-		return run, unlessAbsent(err)
+		return run, ignoreUnsupported(err)
 	}
 	if doc.Env == nil {
 		doc.Env = &got.Env
@@ -281,23 +282,23 @@ func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, ar
 	return run, nil
 }
 
-// unlessAbsent is nil for what a machine cannot do.
-func unlessAbsent(err error) error {
+// ignoreUnsupported returns nil if err wraps gpu.ErrUnsupported.
+func ignoreUnsupported(err error) error {
 	if errors.Is(err, gpu.ErrUnsupported) {
 		return nil
 	}
 	return err
 }
 
-// trial is a test that is ready to be carried out.
+// trial is a test with its plan.
 type trial struct {
 	plan   sweep.Plan
 	common *common
 	target target
-	ranks  [][]int // by arm: those that take part
+	ranks  [][]int // by arm: the ranks that it uses
 }
 
-// plan makes one plan of both arms, so that they are interleaved: A is the subject, B its baseline.
+// plan makes one plan of both arms, so that they run interleaved: A is the subject, B the baseline.
 func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	arm, err := f.parse(armA)
 	if err != nil {
@@ -309,7 +310,7 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	}
 	c := arm.shared()
 	if n := len(f.GPUs); n > 0 && n != c.Ranks {
-		return trial{}, fmt.Errorf("it takes %d ranks, and --gpus %s names %d devices: %w", c.Ranks, f.gpuList(), n, gpu.ErrUnsupported)
+		return trial{}, fmt.Errorf("the claim needs %d ranks, and --gpus %s names %d devices: %w", c.Ranks, f.gpuList(), n, gpu.ErrUnsupported)
 	}
 	if t.B.Baseline != "" {
 		c.Vs = []string{t.B.Baseline}
@@ -322,7 +323,7 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 		return trial{}, fmt.Errorf("%s: %w", s.Missing[0].Why, gpu.ErrUnsupported)
 	}
 	if t.Paired() && t.B.Baseline == "" {
-		b, err := f.other(t, armB, where, s.Ops)
+		b, err := f.baselineArm(t, armB, where, s.Ops)
 		if err != nil {
 			return trial{}, err
 		}
@@ -332,11 +333,11 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	if err != nil {
 		return trial{}, usageError{err}
 	}
-	ranks, err := takingPart(p.Arms, where.ranks)
+	ranks, err := participants(p.Arms, where.ranks)
 	if err != nil {
 		return trial{}, err
 	}
-	if err := accepted(p); err != nil {
+	if err := checkCells(p); err != nil {
 		return trial{}, fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 	}
 	if err := fits(p); err != nil {
@@ -345,13 +346,13 @@ func (f claimsFlags) plan(t claim.Test, armA, armB []string) (trial, error) {
 	return trial{plan: p, common: c, target: where, ranks: ranks}, nil
 }
 
-// other is arm B.
-func (f claimsFlags) other(t claim.Test, command []string, where target, ops []transport.Op) (worker.Arm, error) {
+// baselineArm makes arm B.
+func (f claimsFlags) baselineArm(t claim.Test, command []string, where target, ops []transport.Op) (worker.Arm, error) {
 	arm, err := f.parse(command)
 	if err != nil {
 		return worker.Arm{}, err
 	}
-	if err := arm.shared().accepts(where); err != nil {
+	if err := arm.shared().checkDevices(where); err != nil {
 		return worker.Arm{}, err
 	}
 	b, err := arm.arm()

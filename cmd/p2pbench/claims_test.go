@@ -29,7 +29,7 @@ func eachTest(t *testing.T, f func(t *testing.T, test claim.Test)) {
 	}
 }
 
-// Every arm is a command that a user can type, on GPUs too.
+// Every arm is a valid command, on GPUs too.
 func TestEveryArmCanBeTyped(t *testing.T) {
 	eachTest(t, func(t *testing.T, test claim.Test) {
 		for _, kind := range []string{host.Kind, "cuda"} {
@@ -53,7 +53,7 @@ func TestEveryArmCanBeTyped(t *testing.T) {
 	})
 }
 
-// Both arms stand in one plan, A first, in every cell, with rounds in which they take turns.
+// Both arms are in one plan, A first in every cell, with interleaved rounds.
 func TestEveryTestIsOnePlan(t *testing.T) {
 	t.Setenv("P2PBENCH_LIBIBVERBS", verbstest.Build(t)) // two NICs
 	f := claimsFlags{deviceSettings: deviceSettings{Device: host.Kind}, runSettings: runSettings{Timeout: time.Minute}}
@@ -103,7 +103,7 @@ func TestEveryTestIsOnePlan(t *testing.T) {
 	})
 }
 
-// A run that breaks down is a claim that could not be measured, and an error; the other claims are measured all the same.
+// A claim whose run fails is not measurable, and the command returns the error after it has measured the other claims.
 func TestClaimThatBreaksDown(t *testing.T) {
 	c := newCommand(t, "claims", "run", "uccl-876/relay-unchanged", "mpich-7862/lru-cliff", "--device", "host", "--quick", "-q",
 		"--format", "json")
@@ -157,7 +157,7 @@ func TestInterruptedClaims(t *testing.T) {
 	}
 }
 
-// Every preset is made of flags that there are, with values that they take, on GPUs and on CPU memory.
+// Every preset uses existing flags with valid values, on GPUs and on CPU memory.
 func TestEveryPresetIsFlags(t *testing.T) {
 	for _, p := range claim.Presets() {
 		for _, gpu := range []bool{false, true} {
@@ -182,7 +182,7 @@ func TestEveryPresetIsFlags(t *testing.T) {
 	}
 }
 
-// What presets leave to the user is there on every path.
+// The flags that may be combined with presets exist on every path.
 func TestPresetsLeaveFlagsThatThereAre(t *testing.T) {
 	for _, p := range pathCommands() {
 		fs := pflag.NewFlagSet(p.name, pflag.ContinueOnError)
@@ -196,7 +196,7 @@ func TestPresetsLeaveFlagsThatThereAre(t *testing.T) {
 	}
 }
 
-// On a GPU a preset says how the pull request copied.
+// On a GPU a preset selects the pull request's engine.
 func TestPresetOnGPU(t *testing.T) {
 	p, _ := claim.PresetNamed("uccl-876-anchor")
 	f, _ := pathNamed(p.Path)

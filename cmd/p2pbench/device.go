@@ -22,7 +22,7 @@ func (c *common) target() (target, error) {
 	}
 	t := target{driver: d, notes: notes}
 	if len(c.GPUs) > 0 {
-		t.ranks, err = c.chosen(infos)
+		t.ranks, err = c.selected(infos)
 		return t, err
 	}
 	for r := range c.Ranks {
@@ -38,8 +38,8 @@ func (c *common) target() (target, error) {
 	return t, nil
 }
 
-// mostRanks bounds the processes that a slip of the finger starts.
-const mostRanks = 64
+// maxRanks protects against mistyped values of --ranks.
+const maxRanks = 64
 
 func (c *common) checkRanks() error {
 	joined, flag := "", ""
@@ -54,8 +54,8 @@ func (c *common) checkRanks() error {
 		flag = "--fan out or in"
 	}
 	switch {
-	case joined != "" && (c.Ranks < 2 || c.Ranks > mostRanks):
-		return usagef("--ranks %d: a %s has 2 to %d", c.Ranks, joined, mostRanks)
+	case joined != "" && (c.Ranks < 2 || c.Ranks > maxRanks):
+		return usagef("--ranks %d: a %s has 2 to %d", c.Ranks, joined, maxRanks)
 	case joined != "" || c.Ranks == 2:
 		return nil
 	case flag != "" && c.Ranks > 2:
@@ -64,7 +64,7 @@ func (c *common) checkRanks() error {
 	return usagef("--ranks %d: a path is measured between 2 ranks", c.Ranks)
 }
 
-// devices finds the driver that --device asks for and what it sees.
+// devices returns the driver that --device selects, its devices, and notes for the user.
 func (c *common) devices() (gpu.Driver, []gpu.Info, []string, error) {
 	if c.Device != "auto" {
 		d, err := newDrivers().of(c.Device)
@@ -81,32 +81,32 @@ func (c *common) devices() (gpu.Driver, []gpu.Info, []string, error) {
 	for _, d := range newDrivers() {
 		infos, err := d.Devices()
 		if err == nil && len(infos) > 0 {
-			return d, infos, instead(missing, infos[0]), nil
+			return d, infos, fallbackNote(missing, infos[0]), nil
 		}
 		missing = append(missing, reason(err))
 	}
 	return nil, nil, nil, usagef("no device: %s", strings.Join(missing, "; "))
 }
 
-// instead notes why a better kind of device is not the one that is measured.
-func instead(missing []string, i gpu.Info) []string {
+// fallbackNote says why CPU memory is measured and not a GPU.
+func fallbackNote(missing []string, i gpu.Info) []string {
 	if len(missing) == 0 {
 		return nil
 	}
 	return []string{fmt.Sprintf("no GPU (%s): measuring %s instead", strings.Join(missing, "; "), i.Name)}
 }
 
-// chosen reads --gpus.
-func (c *common) chosen(infos []gpu.Info) ([]gpu.Info, error) {
+// selected returns the devices that --gpus names.
+func (c *common) selected(infos []gpu.Info) ([]gpu.Info, error) {
 	var out []gpu.Info
 	for _, i := range c.GPUs {
 		if i < 0 || i >= len(infos) {
-			return nil, usagef("--gpus %s: there is no device %d: %s", c.gpuList(), i, indexes(infos))
+			return nil, usagef("--gpus %s: no device %d: %s", c.gpuList(), i, indexes(infos))
 		}
 		out = append(out, infos[i])
 	}
 	if len(out) != c.Ranks {
-		return nil, usagef("--gpus %s names %d devices for %d ranks: name one for each (0,0 shares device 0)", c.gpuList(),
+		return nil, usagef("--gpus %s names %d devices for %d ranks: name one per rank (0,0 shares device 0)", c.gpuList(),
 			len(out), c.Ranks)
 	}
 	return out, nil
@@ -114,13 +114,13 @@ func (c *common) chosen(infos []gpu.Info) ([]gpu.Info, error) {
 
 func indexes(infos []gpu.Info) string {
 	if len(infos) == 1 {
-		return "the only one is 0 (" + infos[0].Name + ")"
+		return "the only device is 0 (" + infos[0].Name + ")"
 	}
-	return fmt.Sprintf("there are 0 to %d", len(infos)-1)
+	return fmt.Sprintf("the devices are 0 to %d", len(infos)-1)
 }
 
-// free says how much memory a device could give. Asking a GPU would mean to open it, so its whole memory stands in:
-// the worker that opens it looks again before it allocates.
+// free returns how many bytes can be allocated on a device. For a GPU it returns the total memory, because the free
+// memory is known only after opening it: the worker checks again before it allocates.
 func free(i gpu.Info) (uint64, error) {
 	if i.Kind != host.Kind {
 		return i.Memory, nil
@@ -132,17 +132,17 @@ func free(i gpu.Info) (uint64, error) {
 	return d.Free()
 }
 
-// sharedBytes is the most that ranks share in one piece beside their buffers.
+// sharedBytes is the maximum size of the memory that ranks share in addition to their buffers.
 const sharedBytes = 4 << 20
 
-// fits refuses a plan that needs more than its devices have, or than this process's limits allow.
+// fits refuses a plan that needs more memory than the devices have or the limits of this process allow.
 func fits(p sweep.Plan) error {
 	if err := p.Fits(free); err != nil {
 		return err
 	}
 	space, file := rlimit.AddressSpace(), rlimit.FileSize()
 	for r, i := range p.Ranks {
-		var own, shared uint64 // of GPUs the driver knows
+		var own, shared uint64 // on a GPU only the driver knows both
 		if i.Kind == host.Kind {
 			own, shared = p.Bytes[r], p.Region
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
-// diagnosis is what doctor finds.
+// diagnosis is the output of doctor.
 type diagnosis struct {
 	Version string       `json:"version"`
 	Host    record.Env   `json:"host"`
@@ -24,11 +24,11 @@ type diagnosis struct {
 	Kinds   []kindReport `json:"devices"`
 	RDMA    rdmaReport   `json:"rdma"`
 	Paths   []pathReport `json:"paths"`
-	// Kernels is by device; absent: nobody asked.
+	// Kernels has one entry per device; nil without --kernels.
 	Kernels *[]kernelReport `json:"kernels,omitempty"`
 }
 
-// kindReport is one kind of device: what there is, or why there is none.
+// kindReport lists the devices of one kind, or says why there is none.
 type kindReport struct {
 	Kind    string     `json:"kind"`
 	Devices []gpu.Info `json:"devices"`
@@ -42,7 +42,7 @@ type linkInfo struct {
 	Link gpu.Link `json:"link"`
 }
 
-// pathReport is one path or baseline on one kind of device.
+// pathReport says whether a path or baseline runs on a kind of device.
 type pathReport struct {
 	Path    string `json:"path"`
 	Device  string `json:"device"`
@@ -106,7 +106,7 @@ func links(drv gpu.Driver, infos []gpu.Info) []linkInfo {
 	return out
 }
 
-// paths tells for every path whether it runs on that kind of device.
+// paths returns for every path and baseline whether it runs on that kind of device.
 func paths(k kindReport) []pathReport {
 	var out []pathReport
 	var arms []worker.Arm
@@ -152,13 +152,13 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 	}
 	printNICs(w, d.RDMA)
 	fmt.Fprintln(w, "\npaths:")
-	told := d.told()
+	shown := d.printed()
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, p := range d.Paths {
 		state := "ok"
 		switch {
 		case p.Problem != "":
-			state = "not available: " + told.once(p.Path+" on "+p.Device, p.Problem)
+			state = "not available: " + shown.text(p.Path+" on "+p.Device, p.Problem)
 		case p.Note != "":
 			state += " (" + p.Note + ")"
 		}
@@ -170,28 +170,28 @@ func printDiagnosis(w io.Writer, d diagnosis) error {
 	return printKernels(w, *d.Kernels)
 }
 
-// reasons are those that have been told, and of what.
-type reasons []struct{ of, text string }
+// problems are the problems that have been printed, and the devices or paths that have them.
+type problems []struct{ of, text string }
 
-// told are the reasons that stand above the paths.
-func (d diagnosis) told() *reasons {
-	told := &reasons{}
+// printed returns the problems that are printed above the list of paths.
+func (d diagnosis) printed() *problems {
+	list := &problems{}
 	for _, k := range d.Kinds {
-		told.once(k.Kind, k.Problem)
+		list.text(k.Kind, k.Problem)
 	}
-	told.once("rdma", d.RDMA.Problem)
-	return told
+	list.text("rdma", d.RDMA.Problem)
+	return list
 }
 
-// once is the reason, or where it has been told: the same one hinders many paths.
-func (r *reasons) once(of, text string) string {
-	_, cause, _ := strings.Cut(text, ": ") // behind the name of who asks
-	for _, told := range *r {
-		if text != "" && (strings.Contains(told.text, text) || cause != "" && strings.Contains(told.text, cause)) {
-			return "see " + told.of + " above"
+// text returns the problem, or a reference to the line above that already states it, since many paths share one cause.
+func (l *problems) text(of, text string) string {
+	_, cause, _ := strings.Cut(text, ": ") // without the package's name
+	for _, p := range *l {
+		if text != "" && (strings.Contains(p.text, text) || cause != "" && strings.Contains(p.text, cause)) {
+			return "see " + p.of + " above"
 		}
 	}
-	*r = append(*r, struct{ of, text string }{of, text})
+	*l = append(*l, struct{ of, text string }{of, text})
 	return text
 }
 

@@ -27,55 +27,55 @@ type common struct {
 	outputSettings
 
 	flags    *pflag.FlagSet
-	settings []any // the path's own, as package knob reads them
+	settings []any // options structs of the path itself, with knob tags
 	traits   traits
 	ring     bool // --ring, of paths that have it
 	fan      bool // --fan out or in
-	// accept lets the path refuse a device before anything is started; nil: it takes any.
+	// accept lets the path refuse a device before anything is started; nil: the path accepts every device.
 	accept func(gpu.Driver, gpu.Info) error
-	// faults are the values of --inject that the path itself commits; others are its devices'.
+	// faults are the values of --inject that the path implements; devices implement the others.
 	faults []string
 	// adjustSpec applies the path's own rules to the request before the baselines are added.
 	adjustSpec func(*sweep.Spec) error
 	baseline   baselineConfig
 }
 
-// traits are what a path has of its own among the flags that every path has.
+// traits are a path's defaults and limits for the flags that every path has.
 type traits struct {
 	path  string // the path command's name
 	sweep sweepRange
-	ops   string // of --op, by default
-	rings bool   // more than two ranks, with --ring
-	fans  bool   // … with --fan
-	// free are flags of the path's own that a preset leaves to the user.
+	ops   string // default of --op
+	rings bool   // --ring allows more than two ranks
+	fans  bool   // --fan allows more than two ranks
+	// free names flags of the path itself that may be combined with --preset.
 	free []string
 }
 
-// sweepRange is a path's default sizes.
+// sweepRange is a path's default range of sizes, in bytes.
 type sweepRange struct {
 	lo, hi, factor uint64
-	onHost         uint64 // where it ends between CPU memories, so that it fits small machines; 0: at hi
+	hostHi         uint64 // largest size on CPU memory, so that the range fits small machines; 0: hi
 }
 
 func (r sweepRange) String() string {
 	text := fmt.Sprintf("%s to %s", knob.FormatSize(r.lo), knob.FormatSize(r.hi))
-	if r.onHost > 0 {
-		text += fmt.Sprintf(" (CPU memory: %s)", knob.FormatSize(r.onHost))
+	if r.hostHi > 0 {
+		text += fmt.Sprintf(" (CPU memory: %s)", knob.FormatSize(r.hostHi))
 	}
 	return text + fmt.Sprintf(" by %d", r.factor)
 }
 
-// end is where it ends by default, on that kind of device and from lo on.
+// end returns the largest size for a kind of device and a range that starts at lo.
 func (r sweepRange) end(kind string, lo uint64) uint64 {
-	if kind == host.Kind && r.onHost > 0 {
-		return max(r.onHost, lo)
+	if kind == host.Kind && r.hostHi > 0 {
+		return max(r.hostHi, lo)
 	}
 	return r.hi
 }
 
 func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	c.flags, c.traits = f, t
-	knob.AddFlags(f, c.everyPaths()...)
+	knob.AddFlags(f, c.commonSettings()...)
 	f.Lookup("size-sweep").Usage = "measure the default range of sizes, " + t.sweep.String() + " (done unless sizes are given)"
 	f.Lookup("minbytes").DefValue = knob.FormatSize(t.sweep.lo)
 	f.Lookup("maxbytes").DefValue = knob.FormatSize(t.sweep.hi)
@@ -83,34 +83,36 @@ func (c *common) registerCommon(f *pflag.FlagSet, t traits) {
 	f.Lookup("op").DefValue = t.ops
 	f.Lookup("preset").Usage = "run a pull request's configuration and print its table: " + strings.Join(claim.PresetNames(t.path), ", ")
 	f.Lookup("vs").Usage += strings.Join(baselines, ", ") + " (one CUDA graph per window); CTAS: number of thread blocks, or auto"
-	if t.sweep.onHost > 0 {
-		f.Lookup("maxbytes").Usage += " (CPU memory: " + knob.FormatSize(t.sweep.onHost) + " by default)"
+	if t.sweep.hostHi > 0 {
+		f.Lookup("maxbytes").Usage += " (CPU memory: " + knob.FormatSize(t.sweep.hostHi) + " by default)"
 	}
-	if !t.rings { // kernels that wait for each other cannot share one
+	if !t.rings { // kernels that wait for each other cannot share a GPU
 		f.Lookup("gpus").Usage = "device index of each rank, such as 0,1; 0,0: both ranks share device 0 (default: a device per rank, in order)"
 	}
 }
 
-// everyPaths are the settings that every path has.
-func (c *common) everyPaths() []any { return []any{&c.whatSettings, &c.howSettings, &c.outputSettings} }
+// commonSettings are the settings that every path has.
+func (c *common) commonSettings() []any {
+	return []any{&c.whatSettings, &c.howSettings, &c.outputSettings}
+}
 
-// fill gives them their defaults.
-func (c *common) fill() { knob.Fill(nil, c.everyPaths()...) }
+// fill sets the defaults of the common settings.
+func (c *common) fill() { knob.Fill(nil, c.commonSettings()...) }
 
-// target is where a run takes place: the driver and every rank's device.
+// target is the driver and the device of each rank.
 type target struct {
 	driver gpu.Driver
 	ranks  []gpu.Info
 	notes  []string
 }
 
-// spec reads the flags. Nothing has been started yet; every error is the user's to mend.
+// spec makes a Spec from the flags. It starts nothing; all its errors are usage errors or unsupported requests.
 func (c *common) spec(subject worker.Arm) (sweep.Spec, target, error) {
 	t, err := c.target()
 	if err != nil {
 		return sweep.Spec{}, t, err
 	}
-	if err := c.accepts(t); err != nil {
+	if err := c.checkDevices(t); err != nil {
 		return sweep.Spec{}, t, err
 	}
 	s := sweep.Spec{
@@ -141,23 +143,23 @@ func (c *common) addSettings(options ...any) {
 	knob.AddFlags(c.flags, options...)
 }
 
-// all are all settings.
-func (c *common) all() []any { return append(c.everyPaths(), c.settings...) }
+// allSettings are the common settings and the path's own.
+func (c *common) allSettings() []any { return append(c.commonSettings(), c.settings...) }
 
-// checkSettings refuses settings that would do nothing in these operations.
+// checkSettings refuses settings that have no effect on these operations.
 func (c *common) checkSettings(ops []transport.Op) error {
 	var names []string
 	for _, op := range ops {
 		names = append(names, string(op))
 	}
-	if err := knob.Check(knob.Scope{"op": names}, c.all()...); err != nil {
+	if err := knob.Check(knob.Scope{"op": names}, c.allSettings()...); err != nil {
 		return usageError{err}
 	}
 	return nil
 }
 
-// accepts asks the path whether it takes these devices.
-func (c *common) accepts(t target) error {
+// checkDevices returns the path's error for a device that it does not accept.
+func (c *common) checkDevices(t target) error {
 	for _, d := range t.ranks {
 		if c.accept == nil {
 			return nil
@@ -169,7 +171,7 @@ func (c *common) accepts(t target) error {
 	return nil
 }
 
-// checkInject refuses a fault that devices do not know.
+// checkInject refuses a fault that neither the path nor the devices implement.
 func (c *common) checkInject(*sweep.Spec) error {
 	if inject := c.deviceFault(); inject != "" {
 		if _, err := fault.Parse(inject); err != nil {
@@ -264,7 +266,7 @@ func (c *common) readBaselines(s *sweep.Spec) error {
 	return nil
 }
 
-// deviceFault is what the devices shall do wrong; "": nothing.
+// deviceFault is the fault that the devices inject; "": none.
 func (c *common) deviceFault() string {
 	if slices.Contains(c.faults, c.Inject) {
 		return ""
@@ -275,7 +277,7 @@ func (c *common) deviceFault() string {
 // launcherArgs splits the launcher's command line at spaces.
 func (c *common) launcherArgs() []string { return strings.Fields(c.Launcher) }
 
-// terminal reports whether f is one.
+// terminal reports whether f is a terminal.
 func terminal(f any) bool {
 	file, ok := f.(*os.File)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/knob"
 )
 
-// flagGroup is a heading under which help shows flags, by the key that settings name.
+// flagGroup is a heading of --help. The key is the value of the tag group in settings.
 type flagGroup struct{ key, title string }
 
 var flagGroups = []flagGroup{
@@ -23,28 +23,28 @@ var flagGroups = []flagGroup{
 	{"expert", "Expert"},
 }
 
-// helpWidth is where lines of help wrap, in columns.
+// helpWidth is the width of the help text, in columns.
 const helpWidth = 118
 
-// addFlags gives a command flags for its settings.
+// addFlags adds the flags for settings to a command.
 func addFlags(c *cobra.Command, settings ...any) {
 	knob.AddFlags(c.Flags(), settings...)
-	helpful(c, settings...)
+	setUpHelp(c, settings...)
 }
 
-// helpful shows the flags of a command, which are for these settings, by groups, and makes the shell complete their values.
-func helpful(c *cobra.Command, settings ...any) {
-	groupedHelp(c)
+// setUpHelp groups the flags of these settings in the command's help and registers shell completion of their values.
+func setUpHelp(c *cobra.Command, settings ...any) {
+	groupHelp(c)
 	for _, f := range knob.Fields(settings...) {
 		if len(f.Values) > 0 {
-			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Values, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has none
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(f.Values, cobra.ShellCompDirectiveNoFileComp)) // cannot fail: the flag exists and has no completion yet
 		}
 	}
 }
 
-// groupedHelp makes a command's help say first what most runs need: what the command is, examples, and the flags by what
-// they are for. Details follow.
-func groupedHelp(c *cobra.Command) {
+// groupHelp orders a command's help: first paragraph of the description, usage, examples, flags in groups, remaining
+// description.
+func groupHelp(c *cobra.Command) {
 	c.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		about, details, _ := strings.Cut(cmp.Or(c.Long, c.Short), "\n\n")
 		w := c.OutOrStdout()
@@ -60,7 +60,7 @@ func groupedHelp(c *cobra.Command) {
 }
 
 func writeGroups(w io.Writer, all *pflag.FlagSet) {
-	all.SortFlags = false // as the settings are declared
+	all.SortFlags = false // in the order of declaration
 	for _, g := range flagGroups {
 		group := pflag.NewFlagSet(g.key, pflag.ContinueOnError)
 		group.SortFlags = false

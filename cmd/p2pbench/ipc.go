@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/ipc"
 )
 
-// ipcTraits are what ipc's common flags are by default.
+// ipcTraits are ipc's defaults of the common flags.
 var ipcTraits = traits{
 	path: "ipc", sweep: sweepRange{lo: 1 << 10, hi: 256 << 20, factor: 4}, ops: "latency,stream",
 	free: []string{"handle"},
@@ -27,7 +27,7 @@ type ipcFlags struct {
 	graph ipcGraph
 }
 
-// ipcGraph is how a window's copies are started.
+// ipcGraph is --cudagraph of ipc.
 type ipcGraph struct {
 	Graph int `knob:"cudagraph,G" default:"0" range:"0..1" arg:"N" group:"how" help:"1: start the copies of each window as one CUDA graph"`
 }
@@ -41,7 +41,7 @@ func (f *ipcFlags) register(fs *pflag.FlagSet) {
 	f.addSettings(&f.windowSetting, &f.graph, &f.o)
 }
 
-// arm reads the path's own flags.
+// arm makes the subject from the path's own flags.
 func (f *ipcFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
@@ -52,7 +52,7 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 		o.Fault = f.Inject
 	}
 	if f.graphs() && (o.Engine == "auto" || o.Engine == "") {
-		o.Engine = gpu.EngineCE // a choice by size cannot be recorded as one graph
+		o.Engine = gpu.EngineCE // auto switches engines by size, which one graph cannot hold
 	}
 	if _, err := ipc.New(o); err != nil {
 		return worker.Arm{}, usageError{err}
@@ -65,22 +65,22 @@ func (f *ipcFlags) arm() (worker.Arm, error) {
 	arm := newArm("ipc", o)
 	arm.Regions = 1 + o.Buffers.Regions()
 	if o.Relay.Mode == "fresh" {
-		arm.Regions++ // the segments of a window
+		arm.Regions++ // the relay segments of a window
 	}
 	return arm, nil
 }
 
-// graphs reports whether each window is started as one graph.
+// graphs reports whether each window is launched as one CUDA graph.
 func (f *ipcFlags) graphs() bool { return f.graph.Graph == 1 }
 
-// setWindow sets the window, and says whether it is recorded.
+// setWindow sets the window and whether it is launched as a graph.
 func (f *ipcFlags) setWindow(s *sweep.Spec) error {
 	if f.graphs() && s.Devices[0].Kind == host.Kind {
 		return usagef("--cudagraph 1: CPU memory has no CUDA graphs: leave it out, or use --device cuda")
 	}
 	inFlight := slices.Contains(s.Ops, transport.OpStream) || slices.Contains(s.Ops, transport.OpBidir)
 	if f.Inject == ipc.FaultEvictInFlight && !inFlight {
-		return usagef("--inject %s: one message at a time is on its way, and its handle is the latest: use --op stream or bidir", f.Inject)
+		return usagef("--inject %s: only one message is in flight, and its handle is never evicted: use --op stream or bidir", f.Inject)
 	}
 	s.Window, s.Graph = f.Window, f.graphs()
 	return nil

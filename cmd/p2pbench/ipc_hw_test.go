@@ -12,7 +12,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
-// TestHWSizeSweep is the main job on GPUs: between two, or between two processes that share the only one.
+// TestHWSizeSweep runs the default sweep between two GPUs, or between two processes that share one.
 func TestHWSizeSweep(t *testing.T) {
 	transporttest.Require(t, cuda.New(), 1)
 	c := newCommand(t, "ipc", "--device", "cuda", "--engine", "ce", "--sizes", "1K,1M,64M", "--vs", "memcpy",
@@ -31,7 +31,7 @@ func TestHWSizeSweep(t *testing.T) {
 	}
 }
 
-// What "auto" chose is said for every size, and what it copied to find out is not counted as payload.
+// The engine chosen by "auto" is in every cell, and the copies of autotuning are not counted as payload.
 func TestHWAuto(t *testing.T) {
 	transporttest.Require(t, cuda.New(), 1)
 	c := newCommand(t, "ipc", "--device", "cuda", "--sizes", "1K,64M", "--op", "latency", "-n", "20", "--format", "json")
@@ -66,14 +66,14 @@ func checkHWCell(t *testing.T, d record.Document, c record.Cell) {
 	} else {
 		t.Logf("memcpy: p50 %.3f µs, ratio %.3f", c.Vs[0].Lat.P50, *c.Vs[0].Ratio)
 	}
-	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were throttled") { // which a test cannot mend
+	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were throttled") { // clocks are not under the test's control
 		t.Errorf("invalid: %s", *c.Invalid)
 	}
 	payload, tx := c.Counters["payload_bytes"], c.Counters["link_tx_bytes"]
 	if want := (uint64(c.Warmup) + 40) * uint64(c.Window) * c.Size; payload < want {
 		t.Errorf("%d payload bytes sent, want at least %d", payload, want)
 	}
-	if d.Env.Link.Type != "NVLink" || payload < 1<<20 { // the counters tick in KiB
+	if d.Env.Link.Type != "NVLink" || payload < 1<<20 { // the counters have a resolution of 1 KiB
 		return
 	}
 	if tx < payload/10*9 {
@@ -99,25 +99,25 @@ func TestHWCorruption(t *testing.T) {
 func TestHWUnknownGPU(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
 	c := exitsWith(t, exitUsage, "ipc", "--device", "cuda", "--gpus", fmt.Sprintf("0,%d", len(infos)))
-	want := fmt.Sprintf("--gpus 0,%d: there is no device %d: ", len(infos), len(infos))
+	want := fmt.Sprintf("--gpus 0,%d: no device %d: ", len(infos), len(infos))
 	if text, err := complaint(c.stderr.String()); err != nil || !strings.HasPrefix(text, want) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
 
-// More than the GPU has is refused before a worker is started.
+// A run that needs more memory than the GPU has is refused before a worker is started.
 func TestHWMoreMemoryThanThereIs(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
 	c := exitsWith(t, exitUsage, "ipc", "--device", "cuda", "--op", "latency", "--sizes", fmt.Sprint(infos[0].Memory))
-	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "would need") {
+	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "GiB, and has") {
 		t.Errorf("%q, %v", text, err)
 	}
 }
 
-// A killed worker takes its GPU memory with it.
+// The GPU memory of a killed worker is freed.
 func TestHWKilledWorker(t *testing.T) {
 	infos := transporttest.Require(t, cuda.New(), 1)
-	exitsWith(t, exitOK, "ipc", "--device", "cuda", "--sizes", "8", "--op", "latency", "-n", "5", "-q") // the driver is awake
+	exitsWith(t, exitOK, "ipc", "--device", "cuda", "--sizes", "8", "--op", "latency", "-n", "5", "-q") // initialises the driver
 	before := freeMemory(t, infos)
 	c := newCommand(t, "ipc", "--device", "cuda", "--sizes", "512M", "--op", "latency", "-n", "1000000", "-q")
 	c.begin(t)
@@ -135,7 +135,7 @@ func TestHWKilledWorker(t *testing.T) {
 	if err != nil || !strings.HasPrefix(text, "rank 1: killed by signal 9 (SIGKILL)") {
 		t.Errorf("%q, %v", text, err)
 	}
-	const tolerance = 64 << 20 // the driver's own, in caches
+	const tolerance = 64 << 20 // caches of the driver
 	eventually(t, "the GPUs' memory is free again", func() bool {
 		for i, now := range freeMemory(t, infos) {
 			if now+tolerance < before[i] {
@@ -147,7 +147,7 @@ func TestHWKilledWorker(t *testing.T) {
 	exitsWith(t, exitOK, "ipc", "--device", "cuda", "--sizes", "1M", "--op", "bidir", "-n", "5", "-q")
 }
 
-// freeMemory asks each GPU.
+// freeMemory returns the free bytes of each GPU.
 func freeMemory(t *testing.T, infos []gpu.Info) []uint64 {
 	t.Helper()
 	driver := cuda.New()

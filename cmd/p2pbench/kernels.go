@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// kernelReport is the kernels of one device, as its driver loaded them, or why they are not known.
+// kernelReport lists the kernels that a device's driver has loaded, or says why they are unknown.
 type kernelReport struct {
 	Device  string       `json:"device"` // "cuda 0"
 	Name    string       `json:"name"`
@@ -17,13 +17,13 @@ type kernelReport struct {
 	Problem string       `json:"problem,omitempty"`
 }
 
-// inspect opens every device that runs kernels and asks for them. Devices that only play doing so have none to tell of.
+// inspect opens every device and lists its kernels. Devices that emulate kernels on the CPU are left out.
 func inspect(all []gpu.Driver) []kernelReport {
 	reports := []kernelReport{}
 	for _, drv := range all {
 		infos, err := drv.Devices()
 		if err != nil {
-			continue // the diagnosis has said so
+			continue // diagnose has reported the error
 		}
 		for _, i := range infos {
 			if r, ok := inspectDevice(drv, i); ok {
@@ -34,7 +34,7 @@ func inspect(all []gpu.Driver) []kernelReport {
 	return reports
 }
 
-// inspectDevice is false where the device has no kernels.
+// inspectDevice returns ok false for a device without kernels.
 func inspectDevice(drv gpu.Driver, i gpu.Info) (r kernelReport, ok bool) {
 	r = kernelReport{Device: fmt.Sprintf("%s %d", i.Kind, i.Index), Name: i.Name, Kernels: []gpu.Kernel{}}
 	d, err := drv.Open(i.UUID)
@@ -55,8 +55,7 @@ func inspectDevice(drv gpu.Driver, i gpu.Info) (r kernelReport, ok bool) {
 	return r, ok
 }
 
-// printKernels shows a table for each device, and a warning for each kernel that keeps what belongs in registers in
-// memory.
+// printKernels prints a table for each device, and a warning for each kernel that uses local memory.
 func printKernels(w io.Writer, reports []kernelReport) error {
 	fmt.Fprintln(w, "\nkernels:")
 	if len(reports) == 0 {

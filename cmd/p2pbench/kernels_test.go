@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/host"
 )
 
-// inspected is a driver of two devices that tell of kernels, of which the second cannot.
+// inspected is a driver with two devices, of which the second fails to list its kernels.
 type inspected struct{ gpu.Driver }
 
 func (inspected) Devices() ([]gpu.Info, error) {
@@ -44,7 +44,7 @@ func (i *inspector) Kernels() ([]gpu.Kernel, error) {
 
 func (*inspector) Close() error { return nil }
 
-// Every kernel of every GPU is listed, one that spills is warned of, and a GPU that does not tell says why.
+// Every kernel of every GPU is listed, with a warning for one that spills, and the error of a GPU that fails.
 func TestKernelsOfDoctor(t *testing.T) {
 	reports := inspect([]gpu.Driver{inspected{}, host.Driver()})
 	var b strings.Builder

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Too few open files: either it works, or one line says so.
+// With a low limit of open files the run works, or fails with a one-line error.
 func TestFewOpenFiles(t *testing.T) {
 	worked := false
 	for _, limit := range []int{12, 16, 18, 20, 24, 64} {
@@ -36,10 +36,10 @@ func TestFewOpenFiles(t *testing.T) {
 	}
 }
 
-// A limit under which it cannot run is said in one line before the start, whether Go could start or not.
+// A limit that is too low gives a one-line error before the start, even if Go's runtime could not start.
 func TestLimits(t *testing.T) {
 	for name, c := range map[string]struct {
-		limit string // a shell's command
+		limit string // shell command
 		flags []string
 		says  string
 	}{
@@ -63,7 +63,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Too few threads: either it works, or one line says so.
+// With a low limit of threads the run works, or fails with a one-line error.
 func TestFewThreads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run as a user who has no other processes")
@@ -71,7 +71,7 @@ func TestFewThreads(t *testing.T) {
 	exe := everybodys(t)
 	worked := false
 	for _, limit := range []int{2, 4, 6, 8, 12, 20, 30, 40, 200} {
-		// The limit is set by who becomes the user: the count is the user's, and the shell's own start is in it.
+		// The limit counts all threads of the user, so the shell that sets it runs as that user.
 		c := newCommandUnder(t, []string{"setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "prlimit", fmt.Sprintf("--nproc=%d", limit)},
 			"ipc", "--device", "host", "--sizes", "8", "-n", "10", "--format", "json")
 		c.Args[slices.Index(c.Args, self(t))] = exe
@@ -92,7 +92,7 @@ func TestFewThreads(t *testing.T) {
 	}
 }
 
-// everybodys is a copy of this binary where every user may execute it.
+// everybodys returns a copy of this binary that every user may execute.
 func everybodys(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "p2pbench-*")
@@ -120,7 +120,7 @@ func self(t *testing.T) string {
 	return exe
 }
 
-// group makes a control group below this process's own, with these files set, and returns the command line of a shell
+// group makes a control group below that of this process, sets these files, and returns the command line of a shell
 // that enters it.
 func group(t *testing.T, controller string, files map[string]string) []string {
 	t.Helper()
@@ -144,7 +144,7 @@ func group(t *testing.T, controller string, files map[string]string) []string {
 	}
 	t.Cleanup(func() { eventually(t, "the control group is empty", func() bool { return os.Remove(dir) == nil }) })
 	set := false
-	for name, value := range files { // of both versions: one of them is there
+	for name, value := range files { // for both versions, of which one exists
 		set = os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600) == nil || set
 	}
 	if !set {
@@ -153,7 +153,8 @@ func group(t *testing.T, controller string, files map[string]string) []string {
 	return []string{"sh", "-c", fmt.Sprintf(`echo $$ > %s/cgroup.procs && exec "$@"`, dir), "sh"}
 }
 
-// A control group's memory: what does not fit is refused, and who is killed for want of it says which limit it was.
+// Memory limit of a control group: a plan that does not fit is refused, and the error about an OOM kill names the
+// limit.
 func TestMemoryLimit(t *testing.T) {
 	in := group(t, "memory", map[string]string{"memory.limit_in_bytes": "100M", "memory.max": "100M"})
 	c := newCommandUnder(t, in, "ipc", "--device", "host", "--sizes", "64M", "--op", "latency", "-n", "3")
@@ -161,21 +162,21 @@ func TestMemoryLimit(t *testing.T) {
 	if code := c.end(t); code != exitUsage {
 		t.Errorf("exit code %d, want %d", code, exitUsage)
 	}
-	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "CPU memory would need 0.2 GiB") {
+	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "CPU memory needs 0.2 GiB") {
 		t.Errorf("too large: %q, %v", text, err)
 	}
 	c = newCommandUnder(t, in, "ipc", "--device", "host", "--sizes", "8", "-q", "--launcher", "tail /dev/zero")
-	c.begin(t) // tail keeps a line that never ends
+	c.begin(t) // tail allocates memory for a line without end
 	if code := c.end(t); code != exitLost {
 		t.Errorf("exit code %d, want %d", code, exitLost)
 	}
 	text, err := complaint(c.stderr.String())
-	if err != nil || !strings.Contains(text, "killed by signal 9 (SIGKILL), when the control group's memory was used up: raise /sys/fs/cgroup/") {
+	if err != nil || !strings.Contains(text, "killed by signal 9 (SIGKILL), because the control group was out of memory: raise /sys/fs/cgroup/") {
 		t.Errorf("killed: %q, %v", text, err)
 	}
 }
 
-// A quota of CPU time that is used up makes cells invalid, and that the ranks have too little of it is said.
+// An exhausted CPU quota makes cells invalid, and a warning says that ranks share CPU time.
 func TestQuota(t *testing.T) {
 	in := group(t, "cpu", map[string]string{"cpu.cfs_quota_us": "20000", "cpu.max": "20000 100000"})
 	c := newCommandUnder(t, in, "ipc", "--device", "host", "--sizes", "256K", "--op", "latency", "-n", "2000", "--format", "json", "-q")
@@ -184,7 +185,7 @@ func TestQuota(t *testing.T) {
 		t.Fatalf("exit code %d, want %d: %s", code, exitInvalid, c.stderr.String())
 	}
 	d := document(t, c.stdout.String())
-	if len(d.Warnings) != 1 || !strings.HasPrefix(d.Warnings[0], "2 ranks have the time of 0.2 CPU(s)") {
+	if len(d.Warnings) != 1 || !strings.HasPrefix(d.Warnings[0], "2 ranks share the time of 0.2 CPU(s)") {
 		t.Errorf("warnings %q, want one about the quota", d.Warnings)
 	}
 	for _, cell := range d.Cells {

@@ -1,7 +1,7 @@
 // Command p2pbench measures point-to-point transfer between GPUs, or between processes in CPU memory, over every
-// path the machine has, and prints what each one costs.
+// path the machine has, and prints the cost of each path.
 //
-// It runs one process per GPU (this binary again, with the hidden subcommand worker) and shows one table for the run:
+// It starts one process per GPU (this binary, with the hidden subcommand worker) and prints one table for the run:
 //
 //	p2pbench ipc --size-sweep --vs memcpy
 //
@@ -31,8 +31,8 @@ import (
 // Exit codes, the same for every subcommand.
 const (
 	exitOK        = 0
-	exitUsage     = 2 // bad flags, or something this machine cannot do
-	exitInvalid   = 3 // measured, but worthless: throttled, or by another way than believed; a claim that --require wanted; a fault that never struck
+	exitUsage     = 2 // wrong flags, or not possible on this machine
+	exitInvalid   = 3 // measured but invalid: throttled, a fallback ran, --require is not met, an injected fault did not occur
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
 	exitInternal  = 70  // a defect of p2pbench; EX_SOFTWARE of sysexits.h
@@ -46,24 +46,24 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "worker" {
 		os.Exit(worker.Serve(factory()))
 	}
-	debug.SetTraceback("crash") // what Go's runtime cannot recover from ends in SIGABRT, not in exit code 2
+	debug.SetTraceback("crash") // a fatal error of Go's runtime ends in SIGABRT, not in exit code 2
 	catchWriteSignals()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// app is what every subcommand writes to, and when the process began.
+// app is the state that all subcommands share: the output streams, the start time, and how the run ended.
 type app struct {
 	stdout    *standardOutput
 	stderr    io.Writer
 	began     time.Time
-	caught    func() os.Signal // the signal that ended the run, nil if none did
-	accepted  atomic.Bool      // the command line is one of a command's; the rest is up to that
-	measuring atomic.Bool      // an interrupted command ends in good order by itself
+	caught    func() os.Signal // the signal that ended the run, or nil
+	accepted  atomic.Bool      // cobra accepted the command line; later errors are the command's own
+	measuring atomic.Bool      // an interrupted command stops its workers and returns; execute waits for it
 }
 
-// run is the whole command: arguments in, exit code out.
+// run executes the command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, caught := interruptible()
+	ctx, caught := signalContext()
 	a := &app{stdout: &standardOutput{w: stdout}, stderr: stderr, began: time.Now(), caught: caught}
 	root := a.root()
 	root.SetArgs(args)
@@ -80,8 +80,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitCode(err, caught())
 }
 
-// lines are what an error says to users: one line, or one for each of several errors. What an interrupted run broke off
-// goes without saying.
+// lines returns the text of an error as users see it, one line per joined error. After a signal it is "interrupted",
+// and the error of --out if there is one.
 func (a *app) lines(err error) []string {
 	var output outputError
 	switch lost := errors.As(err, &output); {
@@ -93,8 +93,8 @@ func (a *app) lines(err error) []string {
 	return strings.Split(strings.TrimSpace(reason(err)), "\n")
 }
 
-// execute runs the command until it ends. An interrupted one that measures nothing is not waited for: it may be reading
-// from a terminal or a pipe, or be deep in a driver, and there is nothing that it would leave behind.
+// execute runs the command. On a signal it waits only for a command that measures: any other may be blocked in a read
+// or in a driver, and leaves nothing to clean up.
 func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -120,12 +120,12 @@ func (a *app) execute(ctx context.Context, root *cobra.Command) error {
 	return <-ended
 }
 
-// reason is the error as users read it: that something is unsupported goes without saying when the cause is named.
+// reason returns the text of the error without that of gpu.ErrUnsupported, which adds nothing to the cause.
 func reason(err error) string {
 	return strings.ReplaceAll(err.Error(), ": "+gpu.ErrUnsupported.Error(), "")
 }
 
-// usageError is a request that cannot be carried out as it was written.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
 func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
@@ -137,15 +137,15 @@ func exitCode(err error, sig os.Signal) int {
 	var output outputError
 	switch {
 	case sig != nil:
-		return endings[sig]
+		return signalExitCodes[sig]
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
-	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errUnproven), errors.Is(err, errNoStrike):
+	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errRequire), errors.Is(err, errFaultUnused):
 		return exitInvalid
 	case errors.Is(err, worker.ErrCorrupt):
 		return exitCorrupt
 	case errors.Is(err, worker.ErrHang), errors.Is(err, worker.ErrCrash), errors.Is(err, worker.ErrFailed),
-		errors.Is(err, errUnended):
+		errors.Is(err, errUnfinished):
 		return exitLost
 	case errors.As(err, &output):
 		return exitOutput
@@ -182,7 +182,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// flagError is what pflag says of a flag's value, as this program says it.
+// flagError rewords pflag's error about a flag's value.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -195,7 +195,7 @@ func flagError(err error) error {
 	return fmt.Errorf("%s: %w", name, invalid.Unwrap())
 }
 
-// workerCommand only explains itself: main takes the real worker's way before flags are read.
+// workerCommand only reports an error: main starts a worker before it parses flags.
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "worker", Hidden: true, Short: "Run one rank (started by p2pbench itself)",

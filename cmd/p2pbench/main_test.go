@@ -17,8 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain lets the test binary play the command: under the name p2pbench in scripts, and as the worker that a run
-// makes of /proc/self/exe.
+// TestMain makes the test binary run as p2pbench in scripts, and as a worker that a run starts from /proc/self/exe.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "worker" || os.Getenv(asCommand) != "" {
 		main()
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"p2pbench": main})
 }
 
-// asCommand makes the test binary the command where a shell that starts it cannot choose its name.
+// asCommand makes the test binary run as p2pbench if it is started by a shell under its own name.
 const asCommand = "P2PBENCH_TEST_AS_COMMAND"
 
 // tagVariable marks every process that a test starts, workers included, since they inherit the environment.
@@ -36,14 +35,14 @@ var tags atomic.Int64
 
 func newTag() string { return fmt.Sprintf("%d-%d", os.Getpid(), tags.Add(1)) }
 
-// tagged lists the processes with that tag. A zombie is not one: it holds nothing and its parent knows.
+// tagged lists the processes with that tag, except zombies.
 func tagged(tag string) []int {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
 	var pids []int
 	for _, dir := range dirs {
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
 		if err != nil || !bytes.Contains(append([]byte{0}, env...), []byte("\x00"+tagVariable+"="+tag+"\x00")) {
-			continue // gone, a zombie, or not ours
+			continue // ended, a zombie, or not accessible
 		}
 		var pid int
 		if _, err := fmt.Sscan(filepath.Base(dir), &pid); err == nil {
@@ -53,7 +52,7 @@ func tagged(tag string) []int {
 	return pids
 }
 
-// patience bounds what a test waits for; nothing but a failure takes so long.
+// patience is the deadline of a test's waits; only failures take that long.
 const patience = 60 * time.Second
 
 // eventually waits until ok.
@@ -66,14 +65,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// command is one p2pbench under way.
+// command is a running p2pbench.
 type command struct {
 	*exec.Cmd
 	tag            string
 	stdout, stderr bytes.Buffer
 }
 
-// newCommand prepares p2pbench as a process of its own.
+// newCommand prepares p2pbench as a separate process.
 func newCommand(t *testing.T, args ...string) *command {
 	t.Helper()
 	exe, err := os.Executable()
@@ -88,7 +87,7 @@ func newCommand(t *testing.T, args ...string) *command {
 	return c
 }
 
-// newCommandUnder prepares another program that shall execute p2pbench, whose command line follows its own.
+// newCommandUnder prepares a program that executes p2pbench, whose command line follows the program's own.
 func newCommandUnder(t *testing.T, program []string, args ...string) *command {
 	t.Helper()
 	c := newCommand(t, args...)
@@ -98,7 +97,7 @@ func newCommandUnder(t *testing.T, program []string, args ...string) *command {
 	return c
 }
 
-// begin starts it and sees to it that nothing outlives the test.
+// begin starts the command and kills its processes at the end of the test.
 func (c *command) begin(t *testing.T) {
 	t.Helper()
 	if err := c.Start(); err != nil {
@@ -117,7 +116,7 @@ func (c *command) cleanUp(t *testing.T) {
 	})
 }
 
-// end waits for it, checks that it took its workers with it, and returns its exit code.
+// end waits for the command, checks that its workers have ended, and returns its exit code.
 func (c *command) end(t *testing.T) int {
 	t.Helper()
 	watchdog := time.AfterFunc(patience, func() { _ = c.Process.Signal(syscall.SIGABRT) })
@@ -133,7 +132,7 @@ func (c *command) end(t *testing.T) int {
 	return c.ProcessState.ExitCode()
 }
 
-// exitsWith runs p2pbench to its end.
+// exitsWith runs p2pbench and checks its exit code.
 func exitsWith(t *testing.T, code int, args ...string) *command {
 	t.Helper()
 	c := newCommand(t, args...)
@@ -144,7 +143,7 @@ func exitsWith(t *testing.T, code int, args ...string) *command {
 	return c
 }
 
-// complaint is the one line on stderr that says why a command failed.
+// complaint returns the one-line error on stderr.
 func complaint(stderr string) (string, error) {
 	line, rest, whole := strings.Cut(stderr, "\n")
 	text, ok := strings.CutPrefix(line, "p2pbench: ")

@@ -23,19 +23,18 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// measure carries out a path command: plan, launch, run, render. What was measured before an error is rendered all
-// the same.
+// measure runs a path command: plan, launch, run, render. Cells that were measured before an error are rendered too.
 func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error {
 	p, t, err := c.plan(subject)
 	if err != nil {
 		return err
 	}
-	ranks, err := takingPart(p.Arms, t.ranks)
+	ranks, err := participants(p.Arms, t.ranks)
 	if err != nil {
 		return err
 	}
 	a.measuring.Store(true)
-	out, err := openOutput(c.Out, a.stdout, result(a.complete(record.Document{}, c, t, errUnended, len(p.Cells))))
+	out, err := openOutput(c.Out, a.stdout, result(a.complete(record.Document{}, c, t, errUnfinished, len(p.Cells))))
 	if err != nil {
 		return err
 	}
@@ -44,22 +43,21 @@ func (a *app) measure(ctx context.Context, c *common, subject worker.Arm) error 
 			fmt.Fprintf(a.stderr, "p2pbench: %s\n", n)
 		}
 	}
-	doc, runErr := a.carryOut(ctx, c, p, t, ranks)
+	doc, runErr := a.runPlan(ctx, c, p, t, ranks)
 	if runErr == nil {
-		runErr = errors.Join(sweep.Invalid(doc), c.struck(doc))
+		runErr = errors.Join(sweep.Invalid(doc), c.checkFault(doc))
 	}
 	return errors.Join(runErr, a.publish(c, out, a.complete(doc, c, t, runErr, len(p.Cells))))
 }
 
-// errUnended stands in the result until the run has ended.
-var errUnended = errors.New("it was killed, or has not ended yet")
+// errUnfinished is the state of the result in --out until the run has ended.
+var errUnfinished = errors.New("the run was killed or has not ended yet")
 
 func result(doc record.Document) encoder {
 	return func(w io.Writer) error { return record.Write(w, doc) }
 }
 
-// publish writes the complete document to --out and the view of what was measured to stdout, each whatever becomes of
-// the other.
+// publish writes the complete document to --out and the view to stdout. An error of one does not prevent the other.
 func (a *app) publish(c *common, out *output, doc record.Document) error {
 	err := out.save(result(doc))
 	if c.Out == toStdout || len(doc.Cells) == 0 {
@@ -68,11 +66,11 @@ func (a *app) publish(c *common, out *output, doc record.Document) error {
 	return errors.Join(err, report.Render(a.stdout, doc, c.Format, report.Options{Wide: c.Wide, Tables: claim.Tables}))
 }
 
-// errNoStrike says that a run ended well because a fault that was asked for never struck: it proves nothing.
-var errNoStrike = errors.New("the fault did not occur")
+// errFaultUnused ends a run in which the injected fault did not occur: the run does not show that faults are detected.
+var errFaultUnused = errors.New("the fault did not occur")
 
-// struck returns errNoStrike if a fault was asked for and did nothing.
-func (c *common) struck(doc record.Document) error {
+// checkFault returns errFaultUnused if --inject was given and no fault was counted.
+func (c *common) checkFault(doc record.Document) error {
 	if c.Inject == "" {
 		return nil
 	}
@@ -87,11 +85,11 @@ func (c *common) struck(doc record.Document) error {
 		return nil
 	}
 	return fmt.Errorf("--inject %s: %w: no message of this run met its condition: use another number or offset, more iterations, or --buffers and --window with which it can occur",
-		c.Inject, errNoStrike)
+		c.Inject, errFaultUnused)
 }
 
-// plan makes the flags a plan, and refuses what cannot be carried out, as far as that is known before anything is started.
-// Whether the machine has the libraries and NICs that a path needs is not looked at.
+// plan makes a plan from the flags and refuses what is known to be impossible before anything is started. It does not
+// check whether the machine has the libraries and NICs that the path needs.
 func (c *common) plan(subject worker.Arm) (sweep.Plan, target, error) {
 	s, t, err := c.spec(subject)
 	if err != nil {
@@ -101,7 +99,7 @@ func (c *common) plan(subject worker.Arm) (sweep.Plan, target, error) {
 	if err != nil {
 		return p, t, usageError{err}
 	}
-	if err := accepted(p); err != nil {
+	if err := checkCells(p); err != nil {
 		return p, t, err
 	}
 	if err := fits(p); err != nil {
@@ -110,8 +108,8 @@ func (c *common) plan(subject worker.Arm) (sweep.Plan, target, error) {
 	return p, t, nil
 }
 
-// accepted asks every arm whether it can run every cell.
-func accepted(p sweep.Plan) error {
+// checkCells returns the error of the first arm that cannot run a cell of the plan.
+func checkCells(p sweep.Plan) error {
 	for _, arm := range p.Arms {
 		tr, err := newTransport(arm.Transport, arm.Options)
 		if err != nil {
@@ -126,8 +124,8 @@ func accepted(p sweep.Plan) error {
 	return nil
 }
 
-// takingPart asks every arm which ranks it needs, and whether it can run at all.
-func takingPart(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
+// participants returns the ranks that each arm uses. It fails if an arm cannot run on these devices.
+func participants(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
 	var ranks [][]int
 	for _, arm := range arms {
 		tr, err := newTransport(arm.Transport, arm.Options)
@@ -142,7 +140,7 @@ func takingPart(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
 	return ranks, nil
 }
 
-func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
+func (a *app) runPlan(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
 	cfg := worker.Config{
 		Run: rand.Text(), Devices: t.ranks, Arms: p.Arms, Region: p.Region, Timeout: c.Timeout,
 		Launcher: c.launcherArgs(), Inject: c.deviceFault(), Stderr: a.stderr,
@@ -168,7 +166,7 @@ func (a *app) carryOut(ctx context.Context, c *common, p sweep.Plan, t target, r
 	}.Run(ctx)
 }
 
-// throttled counts the periods in which a quota of CPU time was used up; nil where there is none.
+// throttled returns a function that counts the periods in which the CPU quota was exhausted; nil without a quota.
 func throttled(groups cgroup.Groups) func() uint64 {
 	if _, limited := groups.CPUs(); !limited {
 		return nil
@@ -184,7 +182,7 @@ func nodes(infos []gpu.Info) []int {
 	return out
 }
 
-// progress shows a bar on stderr when that is a terminal.
+// progress shows a progress bar if stderr is a terminal.
 func (a *app) progress(c *common, cells int) (show func(int, int, sweep.Cell), done func()) {
 	if c.Quiet || !terminal(a.stderr) {
 		return nil, func() {}
@@ -193,12 +191,12 @@ func (a *app) progress(c *common, cells int) (show func(int, int, sweep.Cell), d
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30))
 	show = func(i, _ int, cell sweep.Cell) {
 		bar.Describe(fmt.Sprintf("%s %s", cell.Op, knob.FormatSize(cell.Size)))
-		_ = bar.Set(i) // a bar that cannot be drawn is no reason to stop
+		_ = bar.Set(i) // the run goes on if the bar cannot be drawn
 	}
 	return show, func() { _ = bar.Finish() }
 }
 
-// complete fills in what only the command knows.
+// complete adds version, command line, start time, warnings and exit code to the document.
 func (a *app) complete(doc record.Document, c *common, t target, runErr error, planned int) record.Document {
 	doc.Version, doc.Started, doc.Command = versionText(), a.began.UTC().Truncate(time.Millisecond), os.Args
 	doc.Preset = c.Preset
@@ -208,7 +206,7 @@ func (a *app) complete(doc record.Document, c *common, t target, runErr error, p
 	if c.Inject != "" {
 		doc.Warnings = append(doc.Warnings, "a fault was injected on purpose: --inject "+c.Inject)
 	}
-	if doc.Env.OS == "" { // no worker came so far as to say where it runs
+	if doc.Env.OS == "" { // no worker has reported its environment
 		doc.Env = sweep.Host()
 	}
 	early := ""

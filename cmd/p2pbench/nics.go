@@ -10,12 +10,12 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// rdmaReport is what there is for RDMA, or what is missing and how to get it.
+// rdmaReport lists the RDMA devices, or says what is missing and how to get it.
 type rdmaReport struct {
-	Library string      `json:"library,omitempty"` // version of libibverbs; "": unknown, or there is none
+	Library string      `json:"library,omitempty"` // version of libibverbs; "": unknown or not installed
 	Devices []nicReport `json:"devices"`
 	Problem string      `json:"problem,omitempty"`
-	Notes   []string    `json:"notes,omitempty"` // what stands in the way of a run
+	Notes   []string    `json:"notes,omitempty"` // problems that may prevent a run
 }
 
 // nicReport is an RDMA device.
@@ -23,7 +23,7 @@ type nicReport struct {
 	Name      string       `json:"name"`
 	Transport string       `json:"transport"`
 	Firmware  string       `json:"firmware,omitempty"`
-	PCI       string       `json:"pci,omitempty"` // absent: the CPU plays it
+	PCI       string       `json:"pci,omitempty"` // absent: a software device
 	NUMA      int          `json:"numa"`          // -1: unknown
 	Ports     []portReport `json:"ports"`
 	Problem   string       `json:"problem,omitempty"`
@@ -36,11 +36,11 @@ type portReport struct {
 	Rate      float64  `json:"rate_gbps"` // Gb/s, 0: unknown
 	MTU       int      `json:"mtu"`
 	GIDs      []string `json:"gids"`              // with kind and index
-	Default   *int     `json:"gid,omitempty"`     // index that a run takes
-	Problem   string   `json:"problem,omitempty"` // why no run takes this port
+	Default   *int     `json:"gid,omitempty"`     // index that a run uses
+	Problem   string   `json:"problem,omitempty"` // why no run uses this port
 }
 
-// inspectNICs lists the RDMA devices.
+// inspectNICs lists the RDMA devices and their ports.
 func inspectNICs() rdmaReport {
 	r := rdmaReport{Library: verbs.Version(), Devices: []nicReport{}}
 	devices, err := verbs.Devices()
@@ -89,7 +89,7 @@ func inspectPort(d verbs.Device, p verbs.Port) portReport {
 	return r
 }
 
-// memlockEnough is what the buffers of a default run take, roughly.
+// memlockEnough is roughly the size of the buffers of a default run, in bytes.
 const memlockEnough = 1 << 30
 
 func memlockNotes() []string {

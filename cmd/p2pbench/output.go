@@ -15,17 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputError is a result that could not be written. What was measured is none the worse for it.
+// outputError means that a valid result could not be written.
 type outputError struct{ error }
 
 func (e outputError) Unwrap() error { return e.error }
 
-// catchWriteSignals makes a closed pipe an error of the write to it: by default it would end the process. A handler,
-// unlike an ignored signal, is not inherited by the workers.
+// catchWriteSignals makes a write to a closed pipe return an error instead of ending the process by SIGPIPE. It
+// installs a handler because workers would inherit an ignored signal.
 func catchWriteSignals() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// standardOutput is stdout. It remembers its first failure, since some text is written in pieces whose errors nobody
-// looks at.
+// standardOutput is stdout. It keeps its first error, because errors of fmt.Fprintf are not checked everywhere.
 type standardOutput struct {
 	w   io.Writer
 	err error
@@ -42,8 +41,8 @@ func (s *standardOutput) Write(p []byte) (int, error) {
 	return n, s.err
 }
 
-// goesTo reports whether stdout is that file.
-func (s *standardOutput) goesTo(file fs.FileInfo) bool {
+// writesTo reports whether stdout is that file.
+func (s *standardOutput) writesTo(file fs.FileInfo) bool {
 	f, ok := s.w.(*os.File)
 	if !ok {
 		return false
@@ -52,7 +51,7 @@ func (s *standardOutput) goesTo(file fs.FileInfo) bool {
 	return err == nil && os.SameFile(st, file)
 }
 
-// cause is an error of the file system without the operation and the name, of which the latter may be a temporary one.
+// cause strips operation and file name, which may be that of a temporary file, from a file system's error.
 func cause(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -67,19 +66,19 @@ func cause(err error) error {
 
 // output is where --out writes the complete result.
 type output struct {
-	flag   string // as the user wrote it; "": nowhere
-	path   string // the file itself, behind symbolic links
+	flag   string // value of --out; "": not given
+	path   string // file name after following symbolic links
 	stdout io.Writer
 }
 
 // encoder writes a document.
 type encoder func(io.Writer) error
 
-// toStdout is the value of --out that writes the complete result to stdout, in place of the view.
+// toStdout is the value of --out that writes the complete result to stdout instead of the view.
 const toStdout = "-"
 
-// openOutput replaces what is at path, before anything is measured, by a document that says that the run has not ended.
-// So a name that cannot be written is refused in time, and no older result is taken for that of a run that was killed.
+// openOutput writes a document that says that the run has not ended. It runs before the measurement: a file that cannot
+// be written is refused early, and after a killed run no older result is left under that name.
 func openOutput(path string, stdout *standardOutput, unended encoder) (*output, error) {
 	o := &output{flag: path, stdout: stdout}
 	if path == "" || path == toStdout {
@@ -89,7 +88,7 @@ func openOutput(path string, stdout *standardOutput, unended encoder) (*output, 
 	switch {
 	case err == nil && !st.Mode().IsRegular():
 		return nil, usagef("--out %s: not a regular file", path)
-	case err == nil && stdout.goesTo(st):
+	case err == nil && stdout.writesTo(st):
 		return nil, usagef("--out %s: stdout goes there too: use --out - for the complete result alone", path)
 	case err == nil:
 		err = unix.Access(path, unix.W_OK)
@@ -97,7 +96,7 @@ func openOutput(path string, stdout *standardOutput, unended encoder) (*output, 
 		err = nil
 	}
 	if err == nil {
-		o.path, err = linked(path)
+		o.path, err = followLinks(path)
 	}
 	var data bytes.Buffer
 	if err == nil {
@@ -112,13 +111,13 @@ func openOutput(path string, stdout *standardOutput, unended encoder) (*output, 
 	return o, nil
 }
 
-// linked follows the symbolic links of the path's last element, which a rename would replace.
-func linked(path string) (string, error) {
-	const most = 40 // Linux's own bound
-	for range most {
+// followLinks resolves symbolic links in the last element of path, which a rename would replace.
+func followLinks(path string) (string, error) {
+	const maxLinks = 40 // Linux's limit
+	for range maxLinks {
 		to, err := os.Readlink(path)
 		if err != nil {
-			return path, nil //nolint:nilerr // no link, or nothing there
+			return path, nil //nolint:nilerr // not a link, or no such file
 		}
 		if !filepath.IsAbs(to) {
 			dir, _ := filepath.Split(path)
@@ -147,12 +146,12 @@ func (o *output) save(result encoder) error {
 	return nil
 }
 
-// write replaces the file whole: it is written beside its place and renamed. A file that nothing can be renamed over,
-// such as one that is mounted by itself, is written in place.
+// write replaces the file atomically: it writes a temporary file in the same folder and renames it. Where rename fails,
+// as over a bind-mounted file, it writes in place.
 func (o *output) write(data []byte) error {
 	dir, name := filepath.Split(o.path)
 	if name == "" {
-		return fs.ErrNotExist // a folder that is not there
+		return fs.ErrNotExist // path ends in "/"
 	}
 	tmp := dir + ".p2pbench-" + rand.Text()
 	err := writeFile(tmp, data, os.O_CREATE|os.O_EXCL)
@@ -167,7 +166,7 @@ func (o *output) write(data []byte) error {
 		}
 		err = writeFile(o.path, data, os.O_CREATE|os.O_TRUNC)
 	}
-	_ = os.Remove(tmp) // it may not have come to be
+	_ = os.Remove(tmp) // may not exist
 	return err
 }
 

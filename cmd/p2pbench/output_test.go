@@ -13,7 +13,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// saved reads the result that --out wrote.
+// saved reads a result written with --out.
 func saved(t *testing.T, path string) record.Document {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -23,7 +23,7 @@ func saved(t *testing.T, path string) record.Document {
 	return document(t, string(text))
 }
 
-// holdsOnly checks that the directory has no other file, hidden ones included.
+// holdsOnly checks that the directory has no other files, including hidden ones.
 func holdsOnly(t *testing.T, dir, name string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -32,12 +32,12 @@ func holdsOnly(t *testing.T, dir, name string) {
 	}
 }
 
-// short is a run that ends soon.
+// short is the command line of a short run.
 func short(more ...string) []string {
 	return append([]string{"ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "50", "-q"}, more...)
 }
 
-// deafStdouts are those that nothing can be written to.
+// deafStdouts are files to which every write fails.
 func deafStdouts(t *testing.T) map[string]*os.File {
 	t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -58,7 +58,7 @@ func deafStdouts(t *testing.T) map[string]*os.File {
 	return map[string]*os.File{"no space left on device": full, "broken pipe": write}
 }
 
-// A reader that has gone, or a full disk behind stdout, costs the view and not the result.
+// If stdout is a closed pipe or a full disk, the view is lost, but --out is written.
 func TestStdoutThatFails(t *testing.T) {
 	for reason, stdout := range deafStdouts(t) {
 		t.Run(reason, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestStdoutThatFails(t *testing.T) {
 	}
 }
 
-// What cannot be saved in the end is shown all the same.
+// If --out cannot be written at the end, the view is still printed.
 func TestOutThatFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -119,7 +119,7 @@ func TestOutThatFails(t *testing.T) {
 	}
 }
 
-// A run that is killed leaves nothing that could be taken for its result, and no file but the one it was to write.
+// A killed run leaves no document that looks like its result, and no file other than that of --out.
 func TestKilledRunAndItsOutput(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "run.json")
@@ -138,7 +138,7 @@ func TestKilledRunAndItsOutput(t *testing.T) {
 	holdsOnly(t, dir, "run.json")
 }
 
-// A link stays one, the file behind it is replaced, and it is as readable as the umask or the file before lets it be.
+// A symbolic link is kept and its target replaced, with the permissions of the previous file or by the umask.
 func TestOutputBehindALink(t *testing.T) {
 	for name, mode := range map[string]os.FileMode{"new": 0, "there before": 0o640} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestOutputBehindALink(t *testing.T) {
 	}
 }
 
-// Containers are given single files. Nothing can be renamed over one. Shown where mounting is allowed.
+// A bind-mounted file, as in containers, cannot be replaced by rename. Needs the right to mount.
 func TestOutputThatIsMounted(t *testing.T) {
 	dir := t.TempDir()
 	out, behind := filepath.Join(dir, "run.json"), filepath.Join(t.TempDir(), "behind.json")
@@ -203,7 +203,7 @@ func TestOutputThatIsMounted(t *testing.T) {
 	holdsOnly(t, dir, "run.json")
 }
 
-// The result over the view, or the view over the result: it is said before anything is measured.
+// --out and stdout being the same file is refused before anything is measured.
 func TestOutputThatIsStdout(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run.json")
 	file, err := os.Create(out)
@@ -224,7 +224,7 @@ func TestOutputThatIsStdout(t *testing.T) {
 	}
 }
 
-// An interrupted run says both that it was and that its result is lost.
+// An interrupted run whose result cannot be written reports both errors.
 func TestInterruptedAndDeaf(t *testing.T) {
 	c := newCommand(t, long()...)
 	c.Stdout = deafStdouts(t)["broken pipe"]

@@ -10,24 +10,24 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
-// A path command measures one transport. Its flags are those of `p2pbench NAME` and of `p2pbench plan NAME`, and what
-// claims and presets are made of.
+// pathCommand is a command that measures one transport. `p2pbench NAME`, `p2pbench plan NAME`, claims and presets all
+// use its flags.
 type pathCommand struct {
 	name, short, long, example string
-	flags                      func() path // with nothing set
+	flags                      func() path // returns flags with none set
 }
 
-// path is the flags of a path command.
+// path holds the flags of a path command.
 type path interface {
-	// register adds all of them, those that every path has included.
+	// register adds the path's own flags and the common ones.
 	register(fs *pflag.FlagSet)
-	// arm reads the path's own and says what is to be measured. Its errors are the user's.
+	// arm makes the subject of the measurement from the path's own flags. Its errors are usage errors.
 	arm() (worker.Arm, error)
-	// shared are those that every path has. They are read after arm, which may set some.
+	// shared returns the common flags. Call it after arm, which may set some of them.
 	shared() *common
 }
 
-// pathCommands are all of them, in the order in which users see them.
+// pathCommands are all path commands in the order of --help.
 func pathCommands() []pathCommand {
 	return []pathCommand{ipcCommand(), rdmaCommand(), sendrecvCommand()}
 }
@@ -40,7 +40,7 @@ func pathNames() string {
 	return strings.Join(names, ", ")
 }
 
-// pathNamed makes the flags of the path command of that name.
+// pathNamed returns new flags of the named path command.
 func pathNamed(name string) (path, bool) {
 	all := pathCommands()
 	i := slices.IndexFunc(all, func(p pathCommand) bool { return p.name == name })
@@ -50,7 +50,7 @@ func pathNamed(name string) (path, bool) {
 	return all[i].flags(), true
 }
 
-// command is the path command as users type it.
+// command is `p2pbench NAME`.
 func (p pathCommand) command(a *app) *cobra.Command {
 	f := p.flags()
 	c := &cobra.Command{
@@ -64,11 +64,11 @@ func (p pathCommand) command(a *app) *cobra.Command {
 		},
 	}
 	f.register(c.Flags())
-	helpful(c, f.shared().all()...)
+	setUpHelp(c, f.shared().allSettings()...)
 	return c
 }
 
-// plan is the command that shows what the path command would run.
+// plan is `p2pbench plan NAME`.
 func (p pathCommand) plan(a *app) *cobra.Command {
 	f := p.flags()
 	c := &cobra.Command{
@@ -86,11 +86,11 @@ func (p pathCommand) plan(a *app) *cobra.Command {
 		},
 	}
 	f.register(c.Flags())
-	helpful(c, f.shared().all()...)
+	setUpHelp(c, f.shared().allSettings()...)
 	return c
 }
 
-// noArgs is cobra.NoArgs with a line that says what to do.
+// noArgs is cobra.NoArgs with an error that says what to do.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes flags only, not %q: see %s --help", c.CommandPath(), args[0], c.CommandPath())

@@ -39,7 +39,7 @@ func printPlan(w io.Writer, p sweep.Plan, format string) error {
 		return e.Encode(p)
 	case "table", "":
 	default:
-		return usagef("--format %s: a plan is printed as table or json", format)
+		return usagef("--format %s: use table or json for a plan", format)
 	}
 	var arms []string
 	for _, a := range p.Arms {

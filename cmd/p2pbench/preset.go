@@ -12,14 +12,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
-// presetFree are the flags that a preset leaves to the user, beside those of traits.free: where it runs, how it is checked
-// and what is shown.
+// presetFree are the flags that may be combined with --preset, in addition to traits.free: devices, checks and output.
 var presetFree = []string{
 	"preset", "device", "gpus", "ranks", "check", "seed", "pin", "launcher", "inject", "timeout", "require-path",
 	"require-vs", "format", "wide", "out", "quiet",
 }
 
-// applyPreset gives the settings that every path has their defaults, and sets the flags as the preset has them. A flag that the user gave must agree with it.
+// applyPreset sets the defaults of the common settings, then the flags of the preset. A flag given by the user must
+// have the preset's value.
 func (c *common) applyPreset() error {
 	c.fill()
 	if c.Preset == "" {
@@ -30,7 +30,7 @@ func (c *common) applyPreset() error {
 	case !ok:
 		return usagef("--preset %s: no such preset: use one of %s", c.Preset, strings.Join(claim.PresetNames(c.traits.path), ", "))
 	case p.Path != c.traits.path:
-		return usagef("--preset %s: that is a run of p2pbench %s: use one of %s", c.Preset, p.Path,
+		return usagef("--preset %s: it is a preset of p2pbench %s: use one of %s", c.Preset, p.Path,
 			strings.Join(claim.PresetNames(c.traits.path), ", "))
 	}
 	d, _, _, err := c.devices()
@@ -49,7 +49,7 @@ func (c *common) applyPreset() error {
 	return nil
 }
 
-// presetArms are those that the preset measures beside its own: the same run with other flags of the path.
+// presetArms adds the preset's baselines: the same run with other flags of the path.
 func (c *common) presetArms(s *sweep.Spec) error {
 	p, _ := claim.PresetNamed(c.Preset)
 	for _, b := range p.Baselines {
@@ -85,7 +85,7 @@ func (c *common) presetArms(s *sweep.Spec) error {
 	return nil
 }
 
-// presetAgrees refuses the first flag of the user's that contradicts the preset.
+// presetAgrees returns an error for the first user flag that contradicts the preset.
 func (c *common) presetAgrees(name string, settings []claim.Flag) error {
 	var err error
 	c.flags.Visit(func(given *pflag.Flag) {

@@ -20,7 +20,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// long is a run whose first cell takes no time and whose second outlasts every test.
+// long is a run with a short first cell and a second one that outlasts every test.
 func long(more ...string) []string {
 	return append([]string{
 		"ipc", "--device", "host", "--sizes", "8,16M", "--op", "latency", "-n", "50000", "-w", "0",
@@ -28,7 +28,7 @@ func long(more ...string) []string {
 	}, more...)
 }
 
-// document reads what --format json showed.
+// document reads the output of --format json.
 func document(t *testing.T, text string) record.Document {
 	t.Helper()
 	d, err := record.Read(strings.NewReader(text))
@@ -38,7 +38,7 @@ func document(t *testing.T, text string) record.Document {
 	return d
 }
 
-// workers lists the workers of a run by rank: both have the page that says what each is doing.
+// workers lists the workers of a run by rank: the processes that have the progress page open.
 func (c *command) workers() []int {
 	var pids []int
 	for _, pid := range tagged(c.tag) {
@@ -51,7 +51,7 @@ func (c *command) workers() []int {
 	return pids
 }
 
-// doing reads a worker's entry of the progress page.
+// doing reads the state of a worker from the progress page.
 func doing(pid, rank int) (abi.State, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/4", pid), os.O_RDWR, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func doing(pid, rank int) (abi.State, error) {
 	return page.Rank(rank).Read(), nil
 }
 
-// hasEnded reports whether the command is a zombie, which waits for its parent to ask.
+// hasEnded reports whether the command is a zombie.
 func (c *command) hasEnded() bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
 	return err != nil || strings.Contains(string(status), "\nState:\tZ")
@@ -95,7 +95,7 @@ func (c *command) untilTimed(t *testing.T, size uint64) []int {
 	return pids
 }
 
-// A user's kill -9, or the kernel's for want of memory: the run ends, names the rank, and keeps what it had.
+// A rank killed by kill -9, or by the kernel for lack of memory: the run ends, names the rank, and keeps its cells.
 func TestKilledWorker(t *testing.T) {
 	for rank := range 2 {
 		t.Run(fmt.Sprint("rank ", rank), func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestKilledWorker(t *testing.T) {
 	}
 }
 
-// A rank that sleeps between two looks keeps its deadline: it says what it waited for before the watchdog speaks for it.
+// A rank that sleeps between polls keeps its deadline: it reports what it waited for before the watchdog does.
 func TestStoppedPeerOfASleeper(t *testing.T) {
 	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "1000000", "-w", "0", "--wake", "sleep:100ms",
 		"--timeout", "1s", "-q")
@@ -146,7 +146,7 @@ func TestStoppedPeerOfASleeper(t *testing.T) {
 	}
 }
 
-// Ctrl-C, kill and the end of a session: the cells that are complete are shown, with a warning that they are not all.
+// After SIGINT, SIGTERM or SIGHUP the complete cells are shown, with a warning that cells are missing.
 func TestInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		signal syscall.Signal
@@ -186,7 +186,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Before there is anything to show, nothing is shown.
+// Before the first cell is complete nothing is shown.
 func TestInterruptedInTheFirstCell(t *testing.T) {
 	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "100000000")
 	c.begin(t)
@@ -199,7 +199,7 @@ func TestInterruptedInTheFirstCell(t *testing.T) {
 	}
 }
 
-// A parent that is killed cannot clean up; its workers go by themselves.
+// The workers of a killed parent end by themselves.
 func TestKilledParent(t *testing.T) {
 	for name, early := range map[string]bool{"measuring": false, "starting": true} {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestKilledParent(t *testing.T) {
 	}
 }
 
-// Runs do not know of each other: names, sockets and memory are each one's own.
+// Concurrent runs are independent: each has its own names, sockets and memory.
 func TestTwoRunsAtOnce(t *testing.T) {
 	var runs []*command
 	for range 2 {
@@ -238,7 +238,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	}
 }
 
-// beginOnOneCPU starts it where it may use one CPU, and returns that one.
+// beginOnOneCPU starts the command with an affinity of one CPU and returns that CPU.
 func (c *command) beginOnOneCPU(t *testing.T) int {
 	t.Helper()
 	all, err := abi.ProcessCPUs()
@@ -248,7 +248,7 @@ func (c *command) beginOnOneCPU(t *testing.T) int {
 	cpu := all.List()[0]
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // not unlocked: the thread with its one CPU ends here
+		runtime.LockOSThread() // not unlocked: the thread with the changed affinity ends here
 		if err := abi.CPUsOf(cpu).Pin(); err != nil {
 			started <- err
 			return
@@ -262,7 +262,7 @@ func (c *command) beginOnOneCPU(t *testing.T) int {
 	return cpu
 }
 
-// On one CPU two spinning ranks must take turns, and the run ends all the same and says so.
+// Two spinning ranks on one CPU must alternate: the run ends, with a warning.
 func TestOneCPU(t *testing.T) {
 	c := newCommand(t, "ipc", "--device", "host", "--sizes", "8,64K", "--op", "latency,bidir,pingpong", "-n", "20",
 		"--format", "json")
@@ -289,7 +289,7 @@ func TestOneCPU(t *testing.T) {
 	}
 }
 
-// Threads that do not stay on the CPU of the timing thread stay on those that the user gave the run.
+// Other threads than the timing thread stay on the CPUs that the run may use.
 func TestThreadsStay(t *testing.T) {
 	for thread, args := range map[string][]string{
 		"p2p-queue":     {"sendrecv", "--variant", "put", "--op", "latency", "-n", "1000000"},
@@ -307,7 +307,7 @@ func TestThreadsStay(t *testing.T) {
 						t.Fatalf("%s may run on CPUs %s, the run on %d", thread, allowed, cpu)
 					}
 				}
-				return seen >= 20 // it is moved just after its start
+				return seen >= 20 // its affinity is set just after its start
 			})
 			if err := c.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
@@ -319,7 +319,7 @@ func TestThreadsStay(t *testing.T) {
 	}
 }
 
-// threads lists where each thread of that name in a worker may run, in the kernel's words.
+// threads lists the CPU affinity of each thread of that name in a worker, in the kernel's list format.
 func (c *command) threads(name string) (allowed []string) {
 	for _, pid := range c.workers() {
 		paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is well-formed
@@ -336,9 +336,9 @@ func (c *command) threads(name string) (allowed []string) {
 	return allowed
 }
 
-// Containers give /dev/shm 64 MiB, or nothing. It does not matter how much: buffers, link and progress page are
-// memfds, which belong to no mounted file system; sockets are in the abstract namespace. Shown where mounting is
-// allowed, with less than one message in it.
+// Containers have a /dev/shm of 64 MiB or none. Its size does not matter: buffers, control words and progress page are
+// memfds, which belong to no mounted file system, and sockets are in the abstract namespace. Needs the right to mount;
+// the /dev/shm of the test is smaller than a message.
 func TestTinySharedMemory(t *testing.T) {
 	mount := `mount -t tmpfs -o size=4k tmpfs /dev/shm`
 	if out, err := exec.Command("unshare", "--mount", "sh", "-c", mount).CombinedOutput(); err != nil {
@@ -357,7 +357,7 @@ func TestTinySharedMemory(t *testing.T) {
 	}
 }
 
-// A worker that ends by itself before it has said a word is a lost peer, not a wrong flag.
+// A worker that ends before its first reply is a lost peer, not a usage error.
 func TestLauncherThatGivesUp(t *testing.T) {
 	c := exitsWith(t, exitLost, "ipc", "--device", "host", "--sizes", "8", "--launcher", "false")
 	if text, err := complaint(c.stderr.String()); err != nil || !strings.Contains(text, "exited with status 1") {
@@ -365,7 +365,7 @@ func TestLauncherThatGivesUp(t *testing.T) {
 	}
 }
 
-// A result goes out in one piece, also when many runs write to one place.
+// A result is written atomically, also if many runs write to one file.
 func TestOneOutputForMany(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "run.json")

@@ -15,7 +15,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma"
 )
 
-// rdmaTraits are what rdma's common flags are by default.
+// rdmaTraits are rdma's defaults of the common flags.
 var rdmaTraits = traits{
 	path: "rdma", sweep: sweepRange{lo: 8, hi: 8 << 20, factor: 4}, ops: "latency,stream",
 	fans: true, free: []string{"nics", "gid-index", "mr"},
@@ -28,7 +28,7 @@ type rdmaFlags struct {
 	sample rdmaSample
 }
 
-// rdmaSample is how much a sample holds.
+// rdmaSample holds the flags for the size of a sample.
 type rdmaSample struct {
 	Windows int  `knob:"windows" default:"16" range:"1..1024" of:"op=stream,bidir" arg:"N" group:"path" help:"stream, bidir: windows per connection and sample (sliding), fewer for large messages"`
 	Graph   *int `knob:"cudagraph,G" hidden:"true" help:"refused: rdma starts no work on a GPU that a graph could record"`
@@ -42,7 +42,7 @@ func (f *rdmaFlags) register(fs *pflag.FlagSet) {
 	f.addSettings(&f.o, &f.sample)
 }
 
-// arm reads the path's own flags.
+// arm makes the subject from the path's own flags.
 func (f *rdmaFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
@@ -63,7 +63,7 @@ func (f *rdmaFlags) arm() (worker.Arm, error) {
 	return arm, nil
 }
 
-// readFan says how many ranks a fan has.
+// readFan sets the number of ranks of --fan.
 func (f *rdmaFlags) readFan() error {
 	f.fan = f.o.Fan == rdma.FanOut || f.o.Fan == rdma.FanIn
 	switch {
@@ -75,7 +75,7 @@ func (f *rdmaFlags) readFan() error {
 	return nil
 }
 
-// sendsBack reports whether rank 1 sends to rank 0, too.
+// sendsBack reports whether rank 1 also sends to rank 0.
 func (f *rdmaFlags) sendsBack() bool {
 	return f.Bidir || slices.Contains(f.Ops, string(transport.OpBidir)) || slices.Contains(f.Ops, string(transport.OpPingPong))
 }
@@ -87,7 +87,7 @@ func (f *rdmaFlags) acceptDevice(_ gpu.Driver, i gpu.Info) error {
 	return nil
 }
 
-// setWindow makes --window, which is of one connection, the messages of a sample.
+// setWindow computes the messages of a sample from --window, which counts messages of one connection.
 func (f *rdmaFlags) setWindow(s *sweep.Spec) error {
 	o, sample := f.o, f.sample
 	knob.Fill(nil, &o, &sample)
@@ -98,11 +98,11 @@ func (f *rdmaFlags) setWindow(s *sweep.Spec) error {
 	s.DefaultWindow = min(o.Conns*o.Window*sample.Windows, sweep.MaxSlidingWindow)
 	largest, nic, err := f.o.Largest(s.Devices)
 	if err != nil {
-		return nil //nolint:nilerr // without a device there is no limit; a run finds that it is missing
+		return nil //nolint:nilerr // no limit without a device; Probe reports that the device is missing
 	}
 	for _, size := range s.Sizes {
 		if size > largest {
-			return usagef("%s: messages of %s: %s takes at most %s: use smaller sizes", f.traits.path, knob.FormatSize(size), nic, knob.FormatSize(largest))
+			return usagef("%s: messages of %s: %s sends at most %s at once: use smaller sizes", f.traits.path, knob.FormatSize(size), nic, knob.FormatSize(largest))
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 
-// overFake runs `p2pbench rdma` over a libibverbs with two devices that are none, and gives back its exit code.
+// overFake runs `p2pbench rdma` over a fake libibverbs with two devices and returns its exit code.
 func overFake(t *testing.T, env []string, args ...string) (*command, int) {
 	t.Helper()
 	c := newCommand(t, append([]string{"rdma", "--device", "host", "-q", "--timeout", "30s"}, args...)...)
@@ -20,7 +20,7 @@ func overFake(t *testing.T, env []string, args ...string) (*command, int) {
 	return c, c.end(t)
 }
 
-// rightOverFake is a run that ends well and leaves nothing behind.
+// rightOverFake is a run that must succeed and leave no process.
 func rightOverFake(t *testing.T, args ...string) record.Document {
 	t.Helper()
 	env, count := verbstest.Log(t)
@@ -41,8 +41,8 @@ func rightOverFake(t *testing.T, args ...string) record.Document {
 	return d
 }
 
-// Every operation, with nothing shared, all shared, and a group for each connection: as many queue pairs as there are
-// to be, all connections carry messages, and none gets another's.
+// Every operation, without sharing, with one group, and with one group per connection: the number of queue pairs is
+// right, all connections carry messages, and no message is misrouted.
 func TestRDMAGroups(t *testing.T) {
 	for groups, qps := range map[int]uint64{0: 32, 1: 1, 4: 4, 16: 16} {
 		t.Run(fmt.Sprint(groups), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestRDMAGroups(t *testing.T) {
 				t.Fatalf("%d cells", len(d.Cells))
 			}
 			for _, c := range d.Cells {
-				if c.Counters["qps"] != 2*qps || c.Counters["comms"] != 32 { // there and back
+				if c.Counters["qps"] != 2*qps || c.Counters["comms"] != 32 { // both directions
 					t.Errorf("%s: %d queue pairs, %d connections, want %d and 32", c.Op, c.Counters["qps"], c.Counters["comms"], 2*qps)
 				}
 				_, shares := c.Counters["setup_shared_ns"]
@@ -72,7 +72,7 @@ func TestRDMAGroups(t *testing.T) {
 	}
 }
 
-// checkTraffic holds what the connections did against what their cell did.
+// checkTraffic compares the messages of the connections with those of the cell.
 func checkTraffic(t *testing.T, d record.Document) {
 	t.Helper()
 	for _, c := range d.Cells {
@@ -95,7 +95,7 @@ func checkTraffic(t *testing.T, d record.Document) {
 	}
 }
 
-// Messages find their way by every setting, and what was set is what the result says.
+// Every setting works, and is in the knobs of the result.
 func TestRDMAKnobs(t *testing.T) {
 	for _, flags := range []string{
 		"--cts pre-granted", "--route fifo", "--completion write+imm", "--completion memory", "--burst 16", "--signal-every 8", "--inline 0", "--inline 16",
@@ -115,8 +115,8 @@ func TestRDMAKnobs(t *testing.T) {
 	}
 }
 
-// Messages that are seen in memory take no grant and are routed by nothing, whatever the defaults say; in trains or not,
-// every one of them is checked.
+// Messages that are seen in memory take no grant and are routed by nothing, whatever the defaults say; in trains or
+// not, every one of them is checked.
 func TestRDMAInMemory(t *testing.T) {
 	for _, train := range []string{"1", "7"} {
 		d := rightOverFake(t, "--completion", "memory", "--burst", train, "--groups", "4", "--sizes", "1,5000", "-n", "20",
@@ -133,7 +133,7 @@ func TestRDMAInMemory(t *testing.T) {
 	}
 }
 
-// Who sends to whom: rank 0 to all, or all to rank 0. GB/s in sum is of all of them.
+// Fan-out and fan-in: the sum of GB/s is over all pairs.
 func TestRDMAFan(t *testing.T) {
 	for how, senders := range map[string][]int{"out": {0, 0}, "in": {1, 2}} {
 		t.Run(how, func(t *testing.T) {
@@ -157,13 +157,13 @@ func TestRDMAFan(t *testing.T) {
 	}
 }
 
-// The table says what carried the messages and how the connections fared.
+// The table names the NICs and has the figures of the connections.
 func TestRDMATable(t *testing.T) {
 	c, code := overFake(t, verbstest.Env(verbstest.Build(t)), "--groups", "4", "--sizes", "8,64K", "-n", "10", "--windows", "2", "--vs", "memcpy")
 	if code != exitOK {
 		t.Fatalf("exit code %d: %s", code, c.stderr.String())
 	}
-	text := strings.Join(strings.Fields(c.stdout.String()), " ") // lines are broken where they are full
+	text := strings.Join(strings.Fields(c.stdout.String()), " ") // undo the line breaks
 	for _, want := range []string{
 		`^latency: rdma, .*NIC fake0,fake1, GID 10\.88\.0\.1 \(RoCE v2, index 1\), MTU \d+, soft-RoCE, completion receiver`,
 		`connections: minimum–maximum over connections`,
@@ -179,7 +179,7 @@ func TestRDMATable(t *testing.T) {
 	}
 }
 
-// Whatever breaks ends the run by itself, with its exit code and one line that says what happened.
+// Every fault ends the run with its exit code and a one-line error.
 func TestRDMAFaults(t *testing.T) {
 	for fault, want := range map[string]struct {
 		code int
@@ -207,7 +207,7 @@ func TestRDMAFaults(t *testing.T) {
 	}
 }
 
-// What a device has too little of makes queues smaller, which the result says.
+// Limits of a device reduce the depth of queues, and the result has a warning.
 func TestRDMASmallDevice(t *testing.T) {
 	for fault, want := range map[string]string{
 		"few-cqe=300": "completion queue of 300 entries instead of 768, which is the most that the device allows",
@@ -232,7 +232,7 @@ func TestRDMASmallDevice(t *testing.T) {
 	}
 }
 
-// A message that meets no receive is sent again, whole.
+// A message without a posted receive is retransmitted completely.
 func TestRDMANotReady(t *testing.T) {
 	env, count := verbstest.Log(t)
 	c, code := overFake(t, append(env, verbstest.Env(verbstest.Build(t), "rnr=5")...), "--op", "latency,bidir", "--sizes", "4K", "-n", "20", "--format", "json")
@@ -249,7 +249,7 @@ func TestRDMANotReady(t *testing.T) {
 	}
 }
 
-// The preset measures all arms beside each other, and its table has them below each other.
+// The preset measures all arms interleaved, and its table has a row for each.
 func TestRDMAPreset(t *testing.T) {
 	d := rightOverFake(t, "--preset", "anp-20")
 	if d.Preset != "anp-20" || len(d.Cells) != 3 {
@@ -271,7 +271,7 @@ func TestRDMAPreset(t *testing.T) {
 	}
 }
 
-// The claims that counters decide are reproduced wherever the pool is right.
+// The claims about counters are reproduced on the fake.
 func TestRDMAClaims(t *testing.T) {
 	c := newCommand(t, "claims", "run", "anp-20/sharing-saves-qps", "anp-20/setup-time", "--device", "host", "--quick", "-q", "--require")
 	c.Env = append(c.Env, verbstest.Env(verbstest.Build(t))...)

@@ -19,8 +19,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
-// drivers are the kinds of device, the best first. A process has one of each: devices that are to reach each other
-// are opened by the same driver.
+// drivers are the kinds of device in order of preference. Devices can access each other only if the same driver opened
+// them, so a process makes this list once.
 type drivers []gpu.Driver
 
 func newDrivers() drivers { return drivers{cuda.New(), host.Driver()} }
@@ -36,12 +36,12 @@ func (all drivers) of(kind string) (gpu.Driver, error) {
 	return nil, usagef("--device %s: no such device: use auto, %s", kind, strings.Join(kinds, ", "))
 }
 
-// factory makes what workers are told to use.
+// factory opens devices and transports in the workers.
 func factory() worker.Factory {
 	return worker.Factory{Device: newDrivers().open, Transport: newTransport}
 }
 
-// open opens a device; inject is empty or the fault that it shall commit.
+// open opens a device; inject is the fault to inject, or empty.
 func (all drivers) open(i gpu.Info, inject string) (gpu.Device, error) {
 	d, err := all.of(i.Kind)
 	if err != nil {
@@ -51,14 +51,14 @@ func (all drivers) open(i gpu.Info, inject string) (gpu.Device, error) {
 	if err != nil || inject == "" {
 		return dev, err
 	}
-	flip, err := fault.Parse(inject)
+	f, err := fault.Parse(inject)
 	if err != nil {
 		return nil, err
 	}
-	return fault.Wrap(dev, flip), nil
+	return fault.Wrap(dev, f), nil
 }
 
-// transports make every transport from its options, by name.
+// transports maps names to constructors.
 var transports = map[string]func(options json.RawMessage) (transport.Transport, error){
 	"ipc":      maker(ipc.New),
 	"memcpy":   maker(memcpy.New),
@@ -67,7 +67,7 @@ var transports = map[string]func(options json.RawMessage) (transport.Transport, 
 	"sendrecv": maker(sendrecv.New),
 }
 
-// maker reads the options of a transport that they make.
+// maker wraps a constructor so that it takes its options as JSON.
 func maker[Options any](from func(Options) (transport.Transport, error)) func(json.RawMessage) (transport.Transport, error) {
 	return func(options json.RawMessage) (transport.Transport, error) {
 		var o Options
@@ -88,7 +88,7 @@ func newTransport(name string, options json.RawMessage) (transport.Transport, er
 	return maker(options)
 }
 
-// newArm names a transport with its options.
+// newArm makes an arm named after its transport.
 func newArm(name string, options any) worker.Arm {
 	b, _ := json.Marshal(options) // cannot fail: options are plain structs
 	return worker.Arm{Name: name, Transport: name, Options: b}
@@ -97,12 +97,12 @@ func newArm(name string, options any) worker.Arm {
 // baselines are the values of --vs.
 var baselines = []string{"memcpy", "nccl[:CTAS]", "nccl-graph[:CTAS]"}
 
-// baselineConfig is what a baseline takes over from the path that it is compared with.
+// baselineConfig holds the settings that a baseline takes over from the path that it is compared with.
 type baselineConfig struct {
 	timing string // "device" or "host"; "": host
 	ring   bool
-	ctas   int // thread blocks of the path's kernel; 0: not bound, or none
-	// perMessage: the path starts something for each message of a window, and so shall its baselines.
+	ctas   int // thread blocks of the path's kernel; 0: not fixed, or no kernel
+	// perMessage: the path issues one call per message of a window, and its baselines must do the same.
 	perMessage bool
 }
 
@@ -114,7 +114,7 @@ func baseline(value, kind string, c baselineConfig) (worker.Arm, error) {
 		return worker.Arm{}, usagef("--vs %s: memcpy has no CTAs to choose: use memcpy", value)
 	case name == "memcpy":
 		o := memcpy.Options{Timing: c.timing}
-		if kind == host.Kind && c.timing != memcpy.TimingDevice { // a queue copies in one way
+		if kind == host.Kind && c.timing != memcpy.TimingDevice { // a queue has only one copy routine
 			o.Engine = "cpu-memcpy" // libc's
 		}
 		return newArm(name, o), nil
@@ -133,13 +133,13 @@ func baseline(value, kind string, c baselineConfig) (worker.Arm, error) {
 	return worker.Arm{}, usagef("--vs %s: no such baseline: use %s", value, strings.Join(baselines, ", "))
 }
 
-// ncclCTAs is the number of thread blocks that NCCL is asked for: the one behind its name, else as many as the path has;
-// 0: its own choice.
+// ncclCTAs returns the number of thread blocks to request from NCCL: the number after the baseline's name, or else that
+// of the path; 0: NCCL chooses.
 func ncclCTAs(value, ctas string, bound bool, c baselineConfig) (int, error) {
 	name, _, _ := strings.Cut(value, ":")
 	switch {
 	case !bound && c.ctas > nccl.MaxCTAs:
-		return 0, usagef("--vs %s: it has %d CTAs at most, and the path has %d: name their number, such as %s:%d, or %s:auto",
+		return 0, usagef("--vs %s: NCCL uses at most %d CTAs, and the path has %d: give a number, such as %s:%d, or %s:auto",
 			value, nccl.MaxCTAs, c.ctas, name, nccl.MaxCTAs, name)
 	case !bound:
 		return c.ctas, nil
@@ -148,7 +148,7 @@ func ncclCTAs(value, ctas string, bound bool, c baselineConfig) (int, error) {
 	}
 	n, err := strconv.ParseUint(ctas, 10, 8)
 	if err != nil || n < 1 || n > nccl.MaxCTAs {
-		return 0, usagef("--vs %s: want 1 to %d CTAs, which is NCCL's own bound; %s:auto leaves them to NCCL", value, nccl.MaxCTAs, name)
+		return 0, usagef("--vs %s: want 1 to %d CTAs (NCCL's limit), or %s:auto for NCCL's own choice", value, nccl.MaxCTAs, name)
 	}
 	return int(n), nil
 }

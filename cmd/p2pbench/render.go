@@ -41,7 +41,7 @@ func (a *app) renderCommand() *cobra.Command {
 	return c
 }
 
-// render shows the result in the file, of a run or of claims.
+// render renders the result file of a run or of claims.
 func render(w io.Writer, path string, view viewSettings) error {
 	data, err := readFile(path)
 	if err != nil {
@@ -64,7 +64,7 @@ func render(w io.Writer, path string, view viewSettings) error {
 	return claim.Render(w, doc, view.Format)
 }
 
-// readFile reads the file, or standard input for "-". Its error leaves out the name.
+// readFile reads the file, or standard input for "-". Its error does not contain the file name.
 func readFile(path string) ([]byte, error) {
 	if path == "-" {
 		return record.Load(os.Stdin)
@@ -77,7 +77,7 @@ func readFile(path string) ([]byte, error) {
 	return record.Load(f)
 }
 
-// isClaims tells a document of claims, of whatever version, from that of a run.
+// isClaims reports whether the document holds claims, of any schema version.
 func isClaims(data []byte) bool {
 	var head struct {
 		Schema string `json:"schema"`

@@ -19,7 +19,7 @@ import (
 
 const resultsFolder = "../../docs/results"
 
-// kept is what a folder of docs/results keeps.
+// kept holds the documents of a folder of docs/results.
 type kept struct {
 	runs   []record.Document
 	claims []claim.Document
@@ -64,7 +64,7 @@ func folders(t *testing.T) []string {
 	return all
 }
 
-// What docs/results keeps can be shown in every format, and has samples only where its table needs them.
+// Every document in docs/results can be rendered in every format, and has samples only if its table needs them.
 func TestKeptResults(t *testing.T) {
 	for _, folder := range folders(t) {
 		files, _ := filepath.Glob(filepath.Join(folder, "*.json")) // the pattern is well-formed
@@ -99,7 +99,7 @@ func TestKeptResults(t *testing.T) {
 	}
 }
 
-// Every figure in a table of a page that rests on docs/results is that of a document there.
+// Every figure in a table of a page that cites docs/results is in a document there.
 func TestFiguresOfPages(t *testing.T) {
 	var all kept
 	rows := 0
@@ -118,14 +118,14 @@ func TestFiguresOfPages(t *testing.T) {
 
 var apart = regexp.MustCompile(` {2,}`)
 
-// checkPage looks for the rows of the page's tables in the documents, and returns how many there were.
+// checkPage searches the documents for the rows of the page's tables and returns their number.
 func (k kept) checkPage(t *testing.T, page string) (rows int) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var heads []string // of the table that the line is in; nil: in none
+	var heads []string // headings of the current table; nil: outside a table
 	last := ""
 	for n, line := range strings.Split(string(text), "\n") {
 		fields := apart.Split(strings.TrimSpace(line), -1)
@@ -151,7 +151,7 @@ func (k kept) checkPage(t *testing.T, page string) (rows int) {
 	return rows
 }
 
-// figures are the columns of a table that are checked: of the cell itself, not of what it is compared with.
+// figures are the columns of a table that are checked: those of the cell, not of its baselines.
 func figures(c record.Cell) map[string]float64 {
 	of := map[string]float64{
 		"min µs": c.Lat.Min, "p50 µs": c.Lat.P50, "p90 µs": c.Lat.P90, "p99 µs": c.Lat.P99, "p99.9 µs": c.Lat.P999,
@@ -216,7 +216,7 @@ func isMedian(m *claim.Median, text string) bool {
 	return rounds(m.P50, text)
 }
 
-// rounds reports whether text is v, rounded to as many digits as it has. A star marks a percentile that is the maximum.
+// rounds reports whether text is v rounded to the digits of text. A star marks a percentile that is the maximum.
 func rounds(v float64, text string) bool {
 	text = strings.TrimRight(text, "*")
 	got, err := strconv.ParseFloat(text, 64)
@@ -236,11 +236,11 @@ func sizeText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// scripts/keep-results leaves out the samples, and keeps what any view of the result needs.
+// scripts/keep-results removes the samples and keeps what any view of the result needs.
 func TestKeepResults(t *testing.T) {
 	dir := t.TempDir()
 	run, claims := filepath.Join(dir, "run.json"), filepath.Join(dir, "claims.json")
-	preset := filepath.Join(resultsFolder, "2026-11-21-h200x2-paths", "preset-relay.json") // gives quantiles of its own
+	preset := filepath.Join(resultsFolder, "2026-11-21-h200x2-paths", "preset-relay.json") // computes its own quantiles
 	exitsWith(t, exitOK, "ipc", "--device", "host", "--sizes", "8,1K", "--op", "latency,bidir", "--vs", "memcpy", "-n", "200", "-q", "--out", run)
 	exitsWith(t, exitOK, "claims", "run", "mpich-7862/stale-safe", "--device", "host", "--quick", "-q", "--out", claims)
 

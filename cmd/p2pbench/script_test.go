@@ -22,7 +22,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 
-// TestScripts runs testdata/script. Beside testscript's own commands a script has
+// TestScripts runs testdata/script. In addition to testscript's commands a script has
 //
 //	exits CODE ARGS…               runs p2pbench; its exit code is CODE and no process of it is left
 //	refuses REGEXP ARGS…           the same with CODE 2, nothing on stdout, and one line on stderr that matches
@@ -36,7 +36,7 @@ import (
 //	for-each-format FILE           a run and what is rendered from its --out look the same in every format
 //	cut-off FILE                   render refuses every beginning of a result that is not all of it
 //
-// $FAKEVERBS is a libibverbs with two devices that are none, for P2PBENCH_LIBIBVERBS.
+// $FAKEVERBS is a fake libibverbs with two devices, for P2PBENCH_LIBIBVERBS.
 func TestScripts(t *testing.T) {
 	verbs := verbstest.Build(t)
 	testscript.Run(t, testscript.Params{
@@ -140,7 +140,7 @@ func scriptCutOff(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptRatios holds the ratios of a result against its samples' medians.
+// scriptRatios compares the ratios of a result with the medians of its samples.
 func scriptRatios(ts *testscript.TestScript, _ bool, args []string) {
 	var doc record.Document
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &doc))
@@ -222,9 +222,8 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// query holds every value that path names in doc against an operator and a value. A path is keys with dots between
-// them; [3] is an element, [*] every one, .len a length. Operators: == != as text, > >= < <= as numbers, exists,
-// absent.
+// query compares every value that path selects in doc with a value. A path is keys separated by dots; [3] is an
+// element, [*] every element, .len a length. Operators: == != as text, > >= < <= as numbers, exists, absent.
 func query(doc any, path, op string, want []string) error {
 	values, err := lookUp(doc, regexp.MustCompile(`\[[^]]*\]|[^.[]+`).FindAllString(path, -1))
 	if err != nil {
@@ -254,10 +253,10 @@ func query(doc any, path, op string, want []string) error {
 	return nil
 }
 
-// missing stands where a path leads nowhere.
+// missing is the value of a path that selects nothing.
 type missing struct{}
 
-// lookUp is the values that path names, one for each element that a [*] stands for.
+// lookUp returns the values that path selects, one per element for [*].
 func lookUp(v any, path []string) ([]any, error) {
 	if len(path) == 0 {
 		return []any{v}, nil

@@ -15,10 +15,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/sendrecv"
 )
 
-// sendrecvTraits are what sendrecv's common flags are by default. Both ways at once is what NCCL's own sendrecv_perf
-// measures, and one way what it leaves out; the pull request has both.
+// sendrecvTraits are sendrecv's defaults of the common flags. NCCL's sendrecv_perf measures bidir only; the pull
+// request has stream too.
 var sendrecvTraits = traits{
-	path: "sendrecv", sweep: sweepRange{lo: 32, hi: 1 << 30, factor: 2, onHost: 16 << 20}, ops: "stream,bidir",
+	path: "sendrecv", sweep: sweepRange{lo: 32, hi: 1 << 30, factor: 2, hostHi: 16 << 20}, ops: "stream,bidir",
 	rings: true, free: []string{"handle"},
 }
 
@@ -30,7 +30,7 @@ type sendrecvFlags struct {
 	graph sendrecvGraph
 }
 
-// sendrecvGraph is what is recorded.
+// sendrecvGraph is --cudagraph of sendrecv.
 type sendrecvGraph struct {
 	Graph *int `knob:"cudagraph,G" range:"0..4096" arg:"N" group:"how" help:"start windows of N messages (fewer for large messages) as one CUDA graph each; 0: no graph"`
 }
@@ -44,7 +44,7 @@ func (f *sendrecvFlags) register(fs *pflag.FlagSet) {
 	f.addSettings(&f.windowSetting, &f.graph, &f.o)
 }
 
-// arm reads the path's own flags.
+// arm makes the subject from the path's own flags.
 func (f *sendrecvFlags) arm() (worker.Arm, error) {
 	if err := f.applyPreset(); err != nil {
 		return worker.Arm{}, err
@@ -58,12 +58,12 @@ func (f *sendrecvFlags) arm() (worker.Arm, error) {
 	f.ring = f.o.Ring
 	f.baseline = baselineConfig{timing: cmp.Or(f.o.Timing, memcpy.TimingDevice), ring: f.ring, ctas: f.o.CTAs, perMessage: true}
 	if f.o.Variant == "stable" {
-		f.baseline.ctas *= 2 // half of its blocks send
+		f.baseline.ctas *= 2 // --ctas counts half of its blocks
 	}
 	return newArm("sendrecv", f.o), nil
 }
 
-// checkGraph makes -G N the windows of N that it stands for.
+// checkGraph translates --cudagraph N into --launch graph and checks it against --launch and --window.
 func (f *sendrecvFlags) checkGraph() error {
 	if f.graph.Graph == nil {
 		return nil
@@ -82,13 +82,13 @@ func (f *sendrecvFlags) checkGraph() error {
 	return nil
 }
 
-// setLaunches sets windows, graphs and a ring's operation.
+// setLaunches sets the window, the use of graphs, and the operation of a ring.
 func (f *sendrecvFlags) setLaunches(s *sweep.Spec) error {
 	s.Window = f.Window
 	if f.graph.Graph != nil {
 		s.DefaultWindow = *f.graph.Graph
 	}
-	// Baselines go by it, too. libc's memcpy has nothing to record.
+	// Baselines use it, too. libc's memcpy cannot be recorded.
 	s.Graph = f.o.Launch == "graph" && (s.Devices[0].Kind != host.Kind || f.o.Timing != "host")
 	if !f.ring {
 		return nil

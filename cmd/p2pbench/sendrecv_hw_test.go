@@ -12,7 +12,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
-// pairOfGPUs is false, after a look at what is said then, where there is only one.
+// pairOfGPUs returns false on a machine with one GPU, after checking the error of sendrecv there.
 func pairOfGPUs(t *testing.T) bool {
 	t.Helper()
 	if len(transporttest.Require(t, cuda.New(), 1)) > 1 {
@@ -25,7 +25,7 @@ func pairOfGPUs(t *testing.T) bool {
 	return false
 }
 
-// TestHWSendrecv is the path as users type it, in each variant and each way of starting it.
+// TestHWSendrecv runs the command with each variant and each kind of launch.
 func TestHWSendrecv(t *testing.T) {
 	if !pairOfGPUs(t) {
 		return
@@ -65,7 +65,7 @@ func checkHWKernels(t *testing.T, c record.Cell) {
 	if len(c.Vs) != 1 || c.Vs[0].Ratio == nil || c.Vs[0].Knobs["timing"] != c.Knobs["timing"] {
 		t.Errorf("%s %d: baseline %+v", c.Op, c.Size, c.Vs)
 	}
-	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were throttled") { // which a test cannot mend
+	if c.Invalid != nil && !strings.Contains(*c.Invalid, "clocks were throttled") { // clocks are not under the test's control
 		t.Errorf("%s %d: invalid: %s", c.Op, c.Size, *c.Invalid)
 	}
 	if strings.HasPrefix(c.Engine, "ce") == (c.Counters["ctas"] > 0) {
@@ -73,7 +73,7 @@ func checkHWKernels(t *testing.T, c record.Cell) {
 	}
 }
 
-// TestHWKernelsKilled kills a rank while kernels on two GPUs wait for each other: afterwards both GPUs are free.
+// TestHWKernelsKilled kills a rank while kernels on two GPUs wait for each other: afterwards both GPUs are idle.
 func TestHWKernelsKilled(t *testing.T) {
 	if !pairOfGPUs(t) {
 		return
@@ -96,7 +96,7 @@ func TestHWKernelsKilled(t *testing.T) {
 	exitsWith(t, exitOK, "sendrecv", "--device", "cuda", "--sizes", "1M", "-n", "20", "--format", "json")
 }
 
-// TestHWDoctorKernels lists what the driver made of the device code.
+// TestHWDoctorKernels lists the kernels as compiled by the driver.
 func TestHWDoctorKernels(t *testing.T) {
 	transporttest.Require(t, cuda.New(), 1)
 	c := exitsWith(t, exitOK, "doctor", "--kernels", "--format", "json")

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// longKernels is a run of kernels whose first cell takes no time and whose second outlasts every test.
+// longKernels is a run of kernels with a short first cell and a second one that outlasts every test.
 func longKernels(more ...string) []string {
 	return slices.Concat([]string{
 		"sendrecv", "--device", "host", "--sizes", "8,4M", "--op", "bidir", "-n", "300", "-w", "0", "--format", "json",
 	}, more)
 }
 
-// The ways in which kernels wait for each other: step by step, in a graph, and as long as a batch lasts.
+// How kernels wait for each other: step by step, in a graph, and during a whole batch.
 var waitingKernels = map[string][]string{
 	"ws":         {"--variant", "ws"},
 	"graph":      {"--variant", "put", "-G", "8"},
@@ -22,8 +22,8 @@ var waitingKernels = map[string][]string{
 	"ce":         {"--variant", "ce"},
 }
 
-// A rank that is killed while kernels wait for each other: the run ends, names it, keeps what it had, and nothing is
-// left that still waits.
+// A rank is killed while kernels wait for each other: the run ends, names the rank, keeps its cells, and leaves no
+// process.
 func TestKilledKernels(t *testing.T) {
 	for name, flags := range waitingKernels {
 		t.Run(name, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestKilledKernels(t *testing.T) {
 	}
 }
 
-// A rank that stops: the other one's kernel gives its wait up, and says which, or the watchdog does. The messages are
-// small and many: what moves within the deadline must not depend on what else the machine does.
+// A rank is stopped: the other rank's kernel reports an expired deadline, or the watchdog does. Messages are small and
+// many, so that progress within the deadline does not depend on the load of the machine.
 func TestStoppedKernels(t *testing.T) {
 	for name, flags := range waitingKernels {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestStoppedKernels(t *testing.T) {
 	}
 }
 
-// Ctrl-C, with kernels under way.
+// Ctrl-C while kernels run.
 func TestInterruptedKernels(t *testing.T) {
 	for name, flags := range waitingKernels {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestInterruptedKernels(t *testing.T) {
 	}
 }
 
-// Runs of kernels do not know of each other.
+// Concurrent runs of kernels are independent.
 func TestTwoRunsOfKernels(t *testing.T) {
 	var runs []*command
 	for _, flags := range [][]string{{"--variant", "ws", "--op", "bidir"}, {"--ring", "--ranks", "3"}} {

@@ -10,16 +10,16 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// deviceSettings say between which devices.
+// deviceSettings select the devices.
 type deviceSettings struct {
 	Device string `knob:"device" values:"auto cuda host" group:"what" help:"kind of device; host: CPU memory; auto: cuda if this machine has a GPU, else host"`
 	GPUs   []int  `knob:"gpus" arg:"list" group:"what" help:"device index of each rank, such as 0,1 (default: a device per rank, in order)"`
 }
 
-// gpuList are the device indexes as the user gave them; "": none.
+// gpuList is the value of --gpus; "": not given.
 func (d *deviceSettings) gpuList() string { return knob.Settings(d)["gpus"] }
 
-// whatSettings say what is measured.
+// whatSettings are the flags for what is measured.
 type whatSettings struct {
 	Sizes      []size   `knob:"sizes" arg:"list" group:"what" help:"message sizes, such as 8,4K,1M (K, M, G: binary; KB, MB, GB: decimal)"`
 	SizeSweep  bool     `knob:"size-sweep" group:"what" help:"measure the default range of sizes"`
@@ -35,7 +35,7 @@ type whatSettings struct {
 	Preset string `knob:"preset" arg:"name" group:"what"`
 }
 
-// howSettings say how a cell is measured.
+// howSettings are the flags for how a cell is measured.
 type howSettings struct {
 	Iters    int           `knob:"iters,n" range:"1..1000000000" arg:"N" group:"how" help:"samples per cell (default: 10 to 1000, depending on size and window)"`
 	Warmup   *int          `knob:"warmup,w" range:"0..1000000000" arg:"N" group:"how" help:"iterations before the samples (default: 2 to 50, depending on the number of samples)"`
@@ -49,30 +49,30 @@ type howSettings struct {
 	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"inject a fault: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY omits a copy, stale=FILL stops writing payloads at that fill, late completes copies as late as a device may"`
 }
 
-// windowSetting is how many messages are in flight, in the paths that leave it at that.
+// windowSetting is --window of paths without other settings for the number of messages in flight.
 type windowSetting struct {
 	Window int `knob:"window" range:"1..4096" of:"op=stream,bidir" arg:"N" group:"how" help:"messages in flight in stream and bidir (default 8, fewer for large messages)"`
 }
 
-// viewSettings say how a result is shown.
+// viewSettings are the flags for how a result is shown.
 type viewSettings struct {
 	Format string `knob:"format" values:"table json csv md benchfmt" of:"out!=-" group:"output" help:"format of the result on stdout"`
 	Wide   bool   `knob:"wide" of:"format=table,md out!=-" group:"output" help:"show all columns of the table"`
 }
 
-// claimsView says how claims are shown.
+// claimsView is --format of claims.
 type claimsView struct {
 	Format string `knob:"format" values:"table json md" of:"out!=-" group:"output" help:"format of the result on stdout"`
 }
 
-// runSettings are those of all commands that measure.
+// runSettings are the flags of all commands that measure.
 type runSettings struct {
 	Out     string        `knob:"out" arg:"file" group:"output" help:"write the complete result with all samples to this JSON file; -: to stdout, instead of the table"`
 	Quiet   bool          `knob:"quiet,q" group:"output" help:"print only errors on stderr"`
 	Timeout time.Duration `knob:"timeout,T" default:"1m" range:"1s.." group:"how" help:"give up after this long without progress"`
 }
 
-// outputSettings say what is shown, and what makes a run fail.
+// outputSettings are the flags for what is shown and what makes a run fail.
 type outputSettings struct {
 	viewSettings
 	runSettings
@@ -82,10 +82,10 @@ type outputSettings struct {
 
 type size = knob.Size
 
-// check is --check.
+// check is the value of --check.
 type check string
 
-// Check refuses what is no check.
+// Check returns an error for an unknown value.
 func (c check) Check() error {
 	if c.kind() == "" {
 		return errors.New("use full, sample or off")
@@ -93,7 +93,7 @@ func (c check) Check() error {
 	return nil
 }
 
-// kind is what is compared; "": no such check.
+// kind is the transport's name of the check; "": unknown value.
 func (c check) kind() transport.Check {
 	switch c {
 	case "", "full", "1":
@@ -106,17 +106,17 @@ func (c check) kind() transport.Check {
 	return ""
 }
 
-// until is --until.
+// until is the value of --until.
 type until string
 
-// Check refuses what is no bound.
+// Check returns an error for a malformed value.
 func (u until) Check() error {
 	_, err := u.interval()
 	return err
 }
 
-// interval is the half width of the median's confidence interval at which a cell ends, as a share of the median; 0: it
-// ends otherwise.
+// interval returns half the width of the median's confidence interval at which a cell ends, as a fraction of the
+// median; 0 without --until.
 func (u until) interval() (float64, error) {
 	if u == "" {
 		return 0, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma"
 )
 
-// eachCommand calls f for every command that users type, with the words that name it.
+// eachCommand calls f for every command, with the words that name it.
 func eachCommand(f func(c *cobra.Command, words []string)) {
 	root := (&app{stdout: &standardOutput{}}).root()
 	var walk func(c *cobra.Command, words []string)
@@ -39,7 +39,7 @@ func eachPath(t *testing.T, f func(t *testing.T, name string, fs *pflag.FlagSet,
 		t.Run(p.name, func(t *testing.T) {
 			fs, flags := pflag.NewFlagSet(p.name, pflag.ContinueOnError), p.flags()
 			flags.register(fs)
-			f(t, p.name, fs, flags.shared().all())
+			f(t, p.name, fs, flags.shared().allSettings())
 		})
 	}
 }
@@ -73,7 +73,7 @@ func TestEveryWordIsTaken(t *testing.T) {
 	})
 }
 
-// A flag says the formats that the report has.
+// --format accepts the formats of package report.
 func TestFormats(t *testing.T) {
 	if got := knob.Words(&viewSettings{}, "format"); !slices.Equal(got, report.Formats) {
 		t.Errorf("results: %v, want %v", got, report.Formats)
@@ -83,7 +83,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// A shell's variable that is not set must not ask for everything: p2pbench ipc --sizes "$SIZES".
+// An empty value, as from an unset shell variable in p2pbench ipc --sizes "$SIZES", must not select the default.
 func TestEmptyValues(t *testing.T) {
 	texts := 0
 	eachCommand(func(c *cobra.Command, words []string) {
@@ -105,7 +105,7 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-// refusal runs a command in this process, which must refuse it before anything starts, and returns what it says.
+// refusal runs a command in this process, which must refuse it before anything starts, and returns the error.
 func refusal(t *testing.T, args []string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -117,7 +117,7 @@ func refusal(t *testing.T, args []string) string {
 	return text
 }
 
-// A setting beside which its condition does not hold is refused, by plan and run alike.
+// A setting whose condition does not hold is refused by both plan and run.
 func TestSettingsThatWouldDoNothing(t *testing.T) {
 	conditions := 0
 	eachPath(t, func(t *testing.T, name string, _ *pflag.FlagSet, settings []any) {
@@ -141,7 +141,7 @@ func TestSettingsThatWouldDoNothing(t *testing.T) {
 	}
 }
 
-// misplaced are flags with the field where its condition number i does not hold, and all others do.
+// misplaced returns flags that set the field so that its condition i does not hold and all others do.
 func misplaced(t *testing.T, fields []knob.Field, f knob.Field, i int) []string {
 	t.Helper()
 	var args []string
@@ -151,7 +151,7 @@ func misplaced(t *testing.T, fields []knob.Field, f knob.Field, i int) []string 
 			t.Fatalf("--%s belongs to --%s, which there is not", f.Name, c.Name)
 		}
 		if c.Values == nil || k != i && slices.Contains(c.Values, fields[at].Default) != c.Not {
-			continue // by leaving it out
+			continue // by omitting the flag
 		}
 		args = append(args, flag(c.Name, valueFor(t, fields[at], c, k != i))...)
 	}
@@ -165,7 +165,7 @@ func flag(name, value string) []string {
 	return []string{"--" + name, value}
 }
 
-// valueFor is a value of the setting that the condition looks at, with which it holds or does not.
+// valueFor returns a value of the condition's setting for which the condition holds or does not hold.
 func valueFor(t *testing.T, f knob.Field, c knob.Condition, holds bool) string {
 	t.Helper()
 	if c.Not != holds {
@@ -180,7 +180,7 @@ func valueFor(t *testing.T, f knob.Field, c knob.Condition, holds bool) string {
 	return ""
 }
 
-// sample is a value that the setting takes.
+// sample returns a valid value of the setting.
 func sample(f knob.Field) string {
 	switch {
 	case len(f.Values) > 0:
@@ -196,7 +196,7 @@ func sample(f knob.Field) string {
 	return "a"
 }
 
-// The bounds of flags are those of what they are for.
+// The bounds of flags equal those of the packages that use them.
 func TestBoundsOfFlags(t *testing.T) {
 	for _, c := range []struct {
 		path, flag string
@@ -220,7 +220,7 @@ func TestBoundsOfFlags(t *testing.T) {
 	}
 }
 
-// A preset writes values as flags print them, since a user's flag is compared with it.
+// Presets use the format in which flags print values, because a user's flag is compared with it.
 func TestPresetsAreWrittenAsFlagsPrint(t *testing.T) {
 	for _, p := range claim.Presets() {
 		for _, onGPU := range []bool{true, false} {

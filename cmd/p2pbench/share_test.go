@@ -30,8 +30,8 @@ var lasting = []struct {
 	}},
 }
 
-// A cell that lasts so long spends it on samples: of the messages that it sends, the warm-up alone is none, and that comes
-// once, whatever path they take. Beside a baseline some come again, but no more than there are samples.
+// A cell that lasts so long spends it on samples: of the messages that it sends, the warm-up alone is none, and that
+// comes once, whatever path they take. Beside a baseline some come again, but no more than there are samples.
 func TestDurationIsMeasured(t *testing.T) {
 	for _, c := range lasting {
 		for _, op := range []string{"latency", "stream"} {
@@ -73,7 +73,7 @@ func BenchmarkDuration(b *testing.B) {
 	const lasts = time.Second
 	for _, c := range lasting {
 		if c.libraries != nil {
-			continue // a library that stands in for a device has no speed
+			continue // the speed of a fake library is meaningless
 		}
 		b.Run(c.name, func(b *testing.B) {
 			var samples, messages, busy float64

@@ -10,17 +10,17 @@ import (
 
 var errInterrupted = errors.New("interrupted")
 
-// endings are the signals that end a run in good order, with their exit codes.
-var endings = map[os.Signal]int{
+// signalExitCodes are the signals that end a run, and its exit codes.
+var signalExitCodes = map[os.Signal]int{
 	syscall.SIGHUP: exitHangup, syscall.SIGINT: exitInterrupt, syscall.SIGTERM: exitTerminate,
 }
 
-// interruptible is a context that the first of endings ends; caught tells which of them did. A second signal kills.
-// What the process was started to ignore, under nohup or in the background of a script, it ignores.
-func interruptible() (ctx context.Context, caught func() os.Signal) {
+// signalContext returns a context that is cancelled by the first signal of signalExitCodes; caught returns that signal.
+// A second signal kills the process. Signals that were ignored at the start, as under nohup, stay ignored.
+func signalContext() (ctx context.Context, caught func() os.Signal) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ch := make(chan os.Signal, 1)
-	for sig := range endings {
+	for sig := range signalExitCodes {
 		if !signal.Ignored(sig) {
 			signal.Notify(ch, sig)
 		}
@@ -32,7 +32,7 @@ func interruptible() (ctx context.Context, caught func() os.Signal) {
 		cancel(errInterrupted)
 	}()
 	return ctx, func() os.Signal {
-		if context.Cause(ctx) == errInterrupted { //nolint:errorlint // the very value
+		if context.Cause(ctx) == errInterrupted { //nolint:errorlint // identity, not wrapping
 			return got
 		}
 		return nil

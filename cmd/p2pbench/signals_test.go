@@ -18,9 +18,9 @@ import (
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
 )
 
-// Whoever waits for the rest of a result that does not come ends with the first signal.
+// render ends with the first signal while it waits for the rest of its input.
 func TestInterruptedRender(t *testing.T) {
-	for sig, code := range endings {
+	for sig, code := range signalExitCodes {
 		for _, what := range []string{"-", "fifo"} {
 			t.Run(fmt.Sprint(sig, " ", what), func(t *testing.T) {
 				fifo := filepath.Join(t.TempDir(), "fifo")
@@ -58,7 +58,7 @@ func TestInterruptedRender(t *testing.T) {
 	}
 }
 
-// catches reports whether the process has asked for a signal.
+// catches reports whether the process has a handler for a signal.
 func catches(t *testing.T, pid int, sig syscall.Signal) bool {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -73,7 +73,7 @@ func catches(t *testing.T, pid int, sig syscall.Signal) bool {
 	return caught>>(sig-1)&1 == 1
 }
 
-// nohup and shells that start a job in the background ask a program to ignore signals; it goes on ignoring them.
+// Signals that nohup, or a shell that starts a background job, has ignored stay ignored.
 func TestIgnoredSignals(t *testing.T) {
 	c := newCommandUnder(t, []string{"sh", "-c", `trap "" HUP INT; exec "$@"`, "sh"},
 		"ipc", "--device", "host", "--sizes", "8", "--op", "latency", "-n", "100000000", "-q")
@@ -115,8 +115,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A command line that cobra refuses is the user's error; what a command fails with that nobody classed is a defect, and
-// so is a panic.
+// An error of cobra is a usage error; an unclassified error of a command, or a panic, is a defect.
 func TestUnforeseen(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string

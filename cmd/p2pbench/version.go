@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is stamped by `make build`; `go install` leaves it empty and the module's version speaks.
+// version is set by `make build`. It is empty after `go install`; versionText then returns the module's version.
 var version string
 
 func versionText() string {

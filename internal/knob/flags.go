@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// groupKey is the annotation of a flag that says under which heading help shows it.
+// groupKey is the annotation of a flag that holds its group in the help text.
 const groupKey = "p2pbench/group"
 
-// AddFlags gives the flag set a flag for every setting of the structs that options point to. Parsing fills them in.
+// AddFlags adds a flag to fs for every setting of the structs that options point to. Parsing sets the fields.
 func AddFlags(fs *pflag.FlagSet, options ...any) {
 	for _, f := range Fields(options...) {
 		flag := fs.VarPF(flagValue{f}, f.Name, f.Short, f.Help)
@@ -25,7 +25,7 @@ func AddFlags(fs *pflag.FlagSet, options ...any) {
 	}
 }
 
-// Group is the heading under which help shows a flag; "": none.
+// Group returns a flag's group in the help text; "": none.
 func Group(flag *pflag.Flag) string {
 	if g := flag.Annotations[groupKey]; len(g) > 0 {
 		return g[0]
@@ -33,10 +33,10 @@ func Group(flag *pflag.Flag) string {
 	return ""
 }
 
-// flagValue is a setting as pflag sees it.
+// flagValue implements pflag.Value for a setting.
 type flagValue struct{ Field }
 
-// Type is what help calls the value.
+// Type returns the name of the value in the help text.
 func (v flagValue) Type() string {
 	switch {
 	case v.value.Kind() == reflect.Bool:
@@ -53,7 +53,7 @@ func (v flagValue) Type() string {
 	return "value"
 }
 
-// String is the value, or the default, as pflag shows it: pflag also asks a zero flagValue, to tell whether a default is worth showing.
+// String returns the value or the default. pflag also calls it on a zero flagValue to decide whether to show a default.
 func (v flagValue) String() string {
 	if !v.value.IsValid() {
 		return ""

@@ -1,28 +1,26 @@
-// Package knob makes an options struct the one place that says what a setting is: its flag, its values, default,
-// bounds and help, and to which other settings it belongs. From the tags of the struct's fields come the command
-// line's flags, the check of each value, the refusal of a setting that would do nothing, and the settings that a result
-// names.
+// Package knob derives settings from the tags of an options struct: flag, values, default, bounds, help text, and the
+// other settings that a setting requires. The tags give the flags of the command line, the check of each value, the
+// error for a setting that would have no effect, and the knobs of a result.
 //
 // A field is a setting if it has a knob tag:
 //
-//	knob:"NAME"       the flag's name; "NAME,n" gives it a shorthand, too
-//	values:"a b c"    the words that it takes, the first one by default
-//	default:"64"      its default, where that is not the first of values
-//	range:"1..64"     bounds of a number, a size or a duration, both included; either may be missing
-//	of:"path=get"     it belongs to these values of another setting, and is refused beside others: "path=direct,get",
-//	                  "variant!=ce", or "vs": any value that was given; several conditions are separated by spaces, and
-//	                  all of them must hold
-//	arg:"N"           what help calls its value
-//	group:"expert"    under which heading help shows it
-//	help:"..."        what it does
-//	unset:"auto"      a word that stands for no value
-//	free:"true"       without a value, it is chosen later: Fill leaves it alone
-//	hidden:"true"     help does not show it
+//	knob:"NAME"       the flag's name; "NAME,n" adds a shorthand
+//	values:"a b c"    the accepted words; the first one is the default
+//	default:"64"      the default, if it is not the first of values
+//	range:"1..64"     inclusive bounds of a number, a size or a duration; either may be omitted
+//	of:"path=get"     the setting requires these values of another setting: "path=direct,get", "variant!=ce", or "vs" for
+//	                  any value; separated by spaces, all conditions must hold
+//	arg:"N"           the name of the value in the help text
+//	group:"expert"    the group in the help text
+//	help:"..."        the help text
+//	unset:"auto"      a word that means: not set
+//	free:"true"       Fill sets no default; the value is chosen later
+//	hidden:"true"     not in the help text
 //
 // Fields are strings (also of a named type), bools, ints, Sizes, uint64s, float64s, durations, lists of these, or
-// pointers to one of them. A field's zero value means that it was not set; a setting whose zero means something is a
-// pointer. A type with a method Check() error refuses what the tags cannot. Fields that are structs without the tag are
-// walked through.
+// pointers to one of them. The zero value of a field means that it is not set; a setting for which zero is a valid
+// value is a pointer. A method Check() error of the field's type makes checks that tags cannot express. Structs without
+// the tag are searched for settings.
 package knob
 
 import (
@@ -37,7 +35,7 @@ import (
 // Field is one setting of an options struct.
 type Field struct {
 	Name, Short, Arg, Group, Help string
-	Values                        []string // words that it takes; nil: not only words
+	Values                        []string // accepted words; nil: not limited to words
 	Default                       string   // "": none
 	Unset                         string   // a word that leaves the field unset; "": none
 	Free, Hidden                  bool
@@ -47,18 +45,20 @@ type Field struct {
 	value  reflect.Value
 }
 
-// Condition says beside which values of another setting a field means something.
+// Condition requires that another setting has one of some values.
 type Condition struct {
 	Name   string
-	Values []string // nil: any that was given
-	Not    bool     // all values but these
+	Values []string // nil: any value, if the setting is set
+	Not    bool     // all values except these
 }
 
-// Scope holds values of settings that are no fields or whose fields do not have the last word, such as the operations of
-// a run, by name. A condition holds if it holds for any of them, and where the name is unknown.
+// Scope holds, by name, values of settings that are not fields or whose field does not hold the final value, such as
+// the operations of a run. A condition holds if it holds for one of the values, or if its name is neither in the scope
+// nor a field.
 type Scope map[string][]string
 
-// Fields lists the settings of the structs that options point to, in their order. It panics if a tag cannot be read.
+// Fields lists the settings of the structs that options point to, in order of declaration. It panics on a malformed
+// tag.
 func Fields(options ...any) []Field {
 	var fields []Field
 	for _, o := range options {
@@ -116,7 +116,7 @@ func newCondition(field, text string) Condition {
 	return Condition{name, strings.Split(values, ","), not}
 }
 
-// IsSet reports whether the field has another value than its zero.
+// IsSet reports whether the field is not zero.
 func (f Field) IsSet() bool {
 	if f.value.Kind() == reflect.Slice {
 		return f.value.Len() > 0
@@ -124,7 +124,7 @@ func (f Field) IsSet() bool {
 	return !f.value.IsZero()
 }
 
-// String is the field's value as Set reads it; "" where it is not set.
+// String returns the field's value in the syntax of Set; "" if it is not set.
 func (f Field) String() string {
 	if !f.IsSet() {
 		return ""
@@ -132,7 +132,7 @@ func (f Field) String() string {
 	return text(f.value)
 }
 
-// current is the field's value, its default, or the word for none.
+// current returns the field's value, or its default, or the word for unset.
 func (f Field) current() string {
 	if f.IsSet() {
 		return f.String()
@@ -140,7 +140,7 @@ func (f Field) current() string {
 	return cmp.Or(f.Default, f.Unset)
 }
 
-// Set reads a value into the field. Its errors say what would be right, but do not name the flag.
+// Set parses a value into the field. Its errors say what would be right but do not name the flag.
 func (f Field) Set(s string) error {
 	if strings.TrimSpace(s) == "" {
 		return fmt.Errorf("the value is empty: %s", f.want())
@@ -164,7 +164,7 @@ func (f Field) Set(s string) error {
 	return nil
 }
 
-// want says in words what the field takes.
+// want describes the accepted values for errors.
 func (f Field) want() string {
 	lo, hi := f.bounds[0], f.bounds[1]
 	var text string
@@ -178,7 +178,7 @@ func (f Field) want() string {
 	case hi != "":
 		text = "want at most " + hi
 	default:
-		return "give one, or leave the flag out"
+		return "give a value or leave the flag out"
 	}
 	if f.Unset != "" {
 		text += ", or " + f.Unset
@@ -186,7 +186,7 @@ func (f Field) want() string {
 	return text
 }
 
-// check refuses a value that the field does not take.
+// check returns an error if the field does not accept its value.
 func (f Field) check() error {
 	v := f.value
 	if v.Kind() == reflect.Pointer {
@@ -224,8 +224,8 @@ func (f Field) inBounds(v reflect.Value) error {
 	return nil
 }
 
-// Check refuses the first setting of the structs that has a value it does not take, or that belongs to others than those
-// it stands beside, where it would do nothing.
+// Check returns an error for the first setting that has an invalid value, or that has no effect with the other
+// settings.
 func Check(scope Scope, options ...any) error {
 	fields := Fields(options...)
 	for _, f := range fields {
@@ -251,7 +251,7 @@ func Check(scope Scope, options ...any) error {
 	return nil
 }
 
-// misplaced is the first condition of the field that does not hold, in words.
+// misplaced describes the field's first condition that does not hold.
 func (f Field) misplaced(fields []Field, scope Scope) (why string, ok bool) {
 	for _, c := range f.Of {
 		have := c.of(fields, scope)
@@ -260,17 +260,17 @@ func (f Field) misplaced(fields []Field, scope Scope) (why string, ok bool) {
 		}
 		switch text := strings.Join(have, ","); {
 		case c.Values == nil:
-			return fmt.Sprintf("it does nothing without --%s: leave it out, or add that", c.Name), true
+			return fmt.Sprintf("it has no effect without --%s: leave it out or add --%s", c.Name, c.Name), true
 		case c.Not:
-			return fmt.Sprintf("it does nothing with --%s: leave one of them out", strings.TrimSuffix(c.Name+" "+text, " true")), true
+			return fmt.Sprintf("it has no effect with --%s: leave one of them out", strings.TrimSuffix(c.Name+" "+text, " true")), true
 		default:
-			return fmt.Sprintf("it belongs to --%s %s, and would do nothing with %s: leave it out", c.Name, alternatives(c.Values), text), true
+			return fmt.Sprintf("it applies to --%s %s, not to %s: leave it out", c.Name, alternatives(c.Values), text), true
 		}
 	}
 	return "", false
 }
 
-// of are the values that the condition looks at; nil: there is no such setting.
+// of returns the values of the setting that the condition names; nil: no such setting.
 func (c Condition) of(fields []Field, scope Scope) []string {
 	if have, ok := scope[c.Name]; ok {
 		return have
@@ -285,7 +285,7 @@ func (c Condition) of(fields []Field, scope Scope) []string {
 	return []string{fields[i].current()}
 }
 
-// holds reports whether the condition is met by a value. What follows a colon is that value's own.
+// holds reports whether a value meets the condition. The part after a colon is a parameter of the value and is ignored.
 func (c Condition) holds(value string) bool {
 	if c.Values == nil {
 		return value != ""
@@ -294,7 +294,7 @@ func (c Condition) holds(value string) bool {
 	return (slices.Contains(c.Values, value) || slices.Contains(c.Values, kind)) != c.Not
 }
 
-// Fill gives every setting that was left alone its default, where it belongs to what it stands beside.
+// Fill sets every unset setting whose conditions hold to its default.
 func Fill(scope Scope, options ...any) {
 	fields := Fields(options...)
 	for _, f := range fields {
@@ -310,7 +310,7 @@ func Fill(scope Scope, options ...any) {
 	}
 }
 
-// Settings are the values of the settings that are set, by flag name.
+// Settings returns the values of all settings that are set, by flag name.
 func Settings(o any) map[string]string {
 	out := map[string]string{}
 	for _, f := range Fields(o) {
@@ -321,10 +321,10 @@ func Settings(o any) map[string]string {
 	return out
 }
 
-// Words are the values that a setting takes. It panics if there is no such setting.
+// Words returns the accepted words of a setting. It panics if there is no such setting.
 func Words(o any, name string) []string { return named(o, name).Values }
 
-// Word is the place of the setting's value among those that it takes, which is what C knows it by; 0 where it has none.
+// Word returns the index of the setting's value in its accepted words, which is its constant in C; 0 if it is not set.
 // It panics if there is no such setting.
 func Word(o any, name string) int {
 	f := named(o, name)
@@ -340,7 +340,7 @@ func named(o any, name string) Field {
 	return fields[i]
 }
 
-// alternatives are words as "a", "a or b", "a, b or c".
+// alternatives formats words as "a", "a or b", "a, b or c".
 func alternatives(words []string) string {
 	if n := len(words); n > 1 {
 		return strings.Join(words[:n-1], ", ") + " or " + words[n-1]

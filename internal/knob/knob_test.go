@@ -37,10 +37,10 @@ type options struct {
 	}
 	Same bool `knob:"same" of:"path=direct" help:"one process"`
 	Loud bool `knob:"loud" of:"names" help:"say them"`
-	Kept int  // no setting
+	Kept int  // not a setting
 }
 
-// parsed is what the command line makes of the options.
+// parsed returns the options after parsing a command line.
 func parsed(t *testing.T, args ...string) (options, error) {
 	t.Helper()
 	var o options
@@ -76,7 +76,7 @@ func TestFlagsRefuse(t *testing.T) {
 		"--path=":              "the value is empty: use auto, direct or get",
 		"--path= ":             "the value is empty: use auto, direct or get",
 		"--wait=":              "the value is empty: want 1s or more",
-		"--sizes=":             "the value is empty: give one, or leave the flag out",
+		"--sizes=":             "the value is empty: give a value or leave the flag out",
 		"--path=drect":         "use auto, direct or get",
 		"--cache-size=1025":    "want 0 to 1024",
 		"--cache-size=-1":      "want 0 to 1024",
@@ -115,22 +115,22 @@ func TestCheckRefusesWhatWouldDoNothing(t *testing.T) {
 		"beside another value": {
 			options{Path: "get", Open: "lazy"},
 			nil,
-			"--open lazy: it belongs to --path direct, and would do nothing with get: leave it out",
+			"--open lazy: it applies to --path direct, not to get: leave it out",
 		},
-		"beside a default":       {options{Cache: &seven}, nil, "--cache-size 7: it belongs to --path get, and would do nothing with auto"},
-		"a flag without a value": {options{Path: "get", Same: true}, nil, "--same: it belongs to"},
+		"beside a default":       {options{Cache: &seven}, nil, "--cache-size 7: it applies to --path get, not to auto"},
+		"a flag without a value": {options{Path: "get", Same: true}, nil, "--same: it applies to"},
 		"beside the value it has nothing for": {
-			options{Path: "get", Copy: "bulk"}, nil, "--copy bulk: it does nothing with --path get: leave one of them out",
+			options{Path: "get", Copy: "bulk"}, nil, "--copy bulk: it has no effect with --path get: leave one of them out",
 		},
 		"beside a flag without a value": {
-			options{Path: "direct", Same: true, Names: []string{"a"}}, nil, "--names a: it does nothing with --same: leave one of them out",
+			options{Path: "direct", Same: true, Names: []string{"a"}}, nil, "--names a: it has no effect with --same: leave one of them out",
 		},
 		"in no operation": {
 			options{Burst: 2},
 			Scope{"op": {"latency", "stream"}},
-			"--burst 2: it belongs to --op pingpong, and would do nothing with latency,stream",
+			"--burst 2: it applies to --op pingpong, not to latency,stream",
 		},
-		"without another": {options{Loud: true}, nil, "--loud: it does nothing without --names: leave it out, or add that"},
+		"without another": {options{Loud: true}, nil, "--loud: it has no effect without --names: leave it out or add --names"},
 		"not by flags":    {options{Path: "drect"}, nil, "--path drect: use auto, direct or get"},
 		"own check":       {options{Pattern: "x"}, nil, "--buffers x: use rotate:K"},
 	} {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// units are the suffixes of a size: binary without a B, decimal with one.
+// units are the suffixes of a size: K, M, G, T are binary; KB, MB, GB, TB are decimal.
 var units = []struct {
 	suffix string
 	bytes  uint64
@@ -29,7 +29,7 @@ var units = []struct {
 	{"", 1},
 }
 
-// parseSize reads what a Size is written as. Its errors do not repeat the text.
+// parseSize parses a Size. Its errors do not repeat the text.
 func parseSize(s string) (uint64, error) {
 	t := strings.TrimSpace(s)
 	digits := strings.TrimRight(t, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -65,7 +65,7 @@ func scaled(digits string, unit uint64) (uint64, error) {
 	return uint64(bytes), nil
 }
 
-// FormatSize writes bytes as a Size is written, in the largest binary unit that divides it.
+// FormatSize formats a number of bytes in the syntax of Size, in the largest binary unit that divides it.
 func FormatSize(n uint64) string {
 	for _, u := range []struct {
 		s string

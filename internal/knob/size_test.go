@@ -62,7 +62,7 @@ func TestFormatSize(t *testing.T) {
 	}
 }
 
-// What is printed can be typed again.
+// Formatted sizes can be parsed.
 func FuzzParseSize(f *testing.F) {
 	for _, s := range []string{"0", "4K", "1.5M", "8Q", "9223372036854775807", "8388608T", " 1 k", "1.9999999999999999999T"} {
 		f.Add(s)

@@ -21,7 +21,7 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
-// parse reads text into v.
+// parse parses s into v.
 func parse(v reflect.Value, s string) error {
 	switch {
 	case v.Kind() == reflect.Pointer:
@@ -73,7 +73,7 @@ func parse(v reflect.Value, s string) error {
 	case reflect.Slice:
 		return parseList(v, s)
 	default:
-		panic(fmt.Sprintf("knob: a %s is no setting", v.Type()))
+		panic(fmt.Sprintf("knob: unsupported type %s", v.Type()))
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func parseList(v reflect.Value, s string) error {
 	for i, part := range parts {
 		part = strings.TrimSpace(part)
 		if part == "" {
-			return errors.New("an entry of the list is empty: leave out the comma, or give one")
+			return errors.New("an entry of the list is empty: remove the comma or add a value")
 		}
 		err := parse(list.Index(i), part)
 		switch {
@@ -98,7 +98,7 @@ func parseList(v reflect.Value, s string) error {
 	return nil
 }
 
-// text writes v as parse reads it.
+// text formats v in the syntax of parse.
 func text(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		return text(v.Elem())
@@ -109,7 +109,7 @@ func text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// words are the entries of a list, or the only value of what is none, as text.
+// words returns the entries of a list, or the value itself, as text.
 func words(v reflect.Value) []string {
 	if v.Kind() != reflect.Slice {
 		return []string{text(v)}
@@ -131,5 +131,5 @@ func compare(a, b reflect.Value) int {
 	case a.CanFloat():
 		return cmp.Compare(a.Float(), b.Float())
 	}
-	panic(fmt.Sprintf("knob: a %s has no bounds", a.Type()))
+	panic(fmt.Sprintf("knob: type %s has no order for bounds", a.Type()))
 }

@@ -1,7 +1,6 @@
-// Package rlimit looks at the limits of resources (ulimit) under which the process runs, and refuses to start under
-// limits of memory or threads with which Go's runtime could not: that maps its tables and starts threads before the
-// first line of Go is executed, and where it cannot, it ends the process with a trace and the exit code of wrong flags.
-// A process that imports the package ends with one line on stderr and exit code 2 instead.
+// Package rlimit checks the resource limits (ulimit) of the process. Go's runtime maps its tables and starts threads
+// before any Go code runs; if limits prevent that, it prints a trace and exits with the code of wrong flags. A process
+// that imports this package prints one line to stderr and exits with code 2 instead.
 package rlimit
 
 /*
@@ -17,14 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OwnAddressSpace is how much address space a process takes before it holds any buffer, at most: Go's and libc's arenas
-// and the stacks of threads. Little of it is memory.
+// OwnAddressSpace is the maximum address space, in bytes, of a process without buffers: Go's and libc's arenas and the
+// stacks of threads. Only a small part is resident.
 const OwnAddressSpace = C.OWN_ADDRESS_SPACE
 
-// AddressSpace is the limit of a process's address space in bytes (ulimit -v); math.MaxUint64: there is none.
+// AddressSpace returns the limit of a process's address space in bytes (ulimit -v); math.MaxUint64: no limit.
 func AddressSpace() uint64 { return limit(unix.RLIMIT_AS) }
 
-// FileSize is the limit of a file's size in bytes (ulimit -f), which holds for a memfd too; math.MaxUint64: there is none.
+// FileSize returns the limit of a file's size in bytes (ulimit -f), which also applies to a memfd; math.MaxUint64: no
+// limit.
 func FileSize() uint64 { return limit(unix.RLIMIT_FSIZE) }
 
 func limit(resource int) uint64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// connections are an arm's during a cell, all blocks together.
+// connections holds the statistics of an arm's connections, summed over the blocks of a cell.
 type connections map[connection]*traffic
 
 type connection struct{ rank, conn int }
@@ -20,7 +20,7 @@ type traffic struct {
 	latency  map[int64]int64 // messages by ns
 }
 
-// add takes in what they did in one block.
+// add adds the statistics of one block.
 func (all connections) add(stats []transport.ConnStat) {
 	for _, s := range stats {
 		key := connection{s.Rank, s.Conn}
@@ -37,7 +37,7 @@ func (all connections) add(stats []transport.ConnStat) {
 	}
 }
 
-// records are those that carried messages of so many bytes, and how fairly they shared what carries them.
+// records returns the connections that carried messages of size bytes, and Jain's fairness index of their rates.
 func (all connections) records(size uint64) (conns []record.Connection, fairness *float64) {
 	var rates []float64
 	for key, t := range all {

@@ -11,13 +11,13 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// stat is a connection of a rank on which every message took as long.
+// stat is a connection of a rank whose messages all took the same time.
 func stat(rank, conn int, messages uint64, busyNS, each int64) transport.ConnStat {
 	return transport.ConnStat{Rank: rank, Conn: conn, Messages: messages, BusyNS: busyNS, Latency: [][2]int64{{each, int64(messages)}}}
 }
 
-// What a connection did in all blocks of a cell is added up; another rank's connection of that number is another one,
-// and one that carried nothing is none.
+// The statistics of a connection are summed over the blocks of a cell. Connections are identified by rank and number,
+// and those without messages are omitted.
 func TestConnectionsOfBlocks(t *testing.T) {
 	all := connections{}
 	all.add([]transport.ConnStat{stat(1, 0, 100, 1000, 400), stat(0, 1, 98, 1000, 2000), stat(0, 0, 100, 1000, 1000), {Rank: 0, Conn: 2}})
@@ -54,7 +54,7 @@ func TestConnectionPercentiles(t *testing.T) {
 	}
 }
 
-// Connections are of the cell alone, and of each arm by itself.
+// Statistics of connections are per cell and arm.
 func TestConnectionsOfCells(t *testing.T) {
 	team := &fakeTeam{pace: []int64{1000, 2000}, outcome: func(_, arm int, b transport.Batch, o *worker.Outcome) error {
 		for c := range 4 {
@@ -79,7 +79,7 @@ func TestNoConnections(t *testing.T) {
 	}
 }
 
-// In a fan several pairs of ranks have a window each, in stream: the sum is over all of them, and so is the payload.
+// In a fan several pairs of ranks have a window each in stream: sum of GB/s and payload are over all pairs.
 func TestFan(t *testing.T) {
 	j := job(t, nil, func(s *Spec) {
 		s.Ops, s.Sizes, s.Window = []transport.Op{transport.OpStream, transport.OpLatency}, []uint64{1000}, 1

@@ -5,15 +5,16 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// measured describes the counters that the sweep adds to those of the subject's transport.
-var measured = transport.Counters{
+// sweepCounters describes the counters that this package adds to those of the subject's transport.
+var sweepCounters = transport.Counters{
 	{Name: "payload_bytes", Kind: transport.Count, Unit: transport.Bytes},
 	{Name: "checked_bytes", Kind: transport.Count, Unit: transport.Bytes},
 	{Name: "link_tx_bytes", Kind: transport.Count, Unit: transport.Bytes},
 	{Name: "cpu_throttled_periods", Kind: transport.Count},
 }
 
-// transports is what the arms' transports say of themselves. Where several arms have the same one, the first counts.
+// transports returns the descriptions of the arms' transports. If several arms use one transport, the first arm's
+// counts.
 func (j Job) transports() map[string]record.Transport {
 	all := map[string]record.Transport{}
 	for i, arm := range j.Plan.Arms {
@@ -27,7 +28,7 @@ func (j Job) transports() map[string]record.Transport {
 		}
 		counters := path.Counters
 		if i == 0 {
-			counters = append(counters[:len(counters):len(counters)], measured...)
+			counters = append(counters[:len(counters):len(counters)], sweepCounters...)
 		}
 		for _, c := range counters {
 			t.Counters = append(t.Counters, record.Counter{

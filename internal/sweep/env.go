@@ -28,7 +28,7 @@ func Host() record.Env {
 	return e
 }
 
-// environment is the machine, the ranks and their devices.
+// environment describes the machine, the ranks and their devices.
 func (j Job) environment() record.Env {
 	e := Host()
 	var clock string

@@ -11,7 +11,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// greedyTeam takes the same samples in every batch, and notes how much memory the parent holds by then.
+// greedyTeam returns the same samples for every batch and records the parent's heap.
 type greedyTeam struct {
 	samples []int64
 	taken   int
@@ -26,7 +26,7 @@ func (g *greedyTeam) Run(context.Context, int, []int, transport.Batch) (worker.O
 
 func (g *greedyTeam) Finish(context.Context) ([]float64, error) { return make([]float64, 2), nil }
 
-// heap is the bytes that are in use.
+// heap returns the bytes in use.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -34,7 +34,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// A cell may take any number of samples, as with -D or a large -n: the parent keeps their values and counts.
+// The parent's memory does not grow with the number of samples, as with -D or a large -n: it keeps values and counts.
 func TestManySamplesInLittleMemory(t *testing.T) {
 	const values, blocks = 1000, 50
 	team := &greedyTeam{samples: make([]int64, record.MaxRawSamples)}

@@ -1,8 +1,8 @@
-// Package sweep turns what was asked for into a plan, and a plan into records: which cells, in which order, with how
-// many iterations, and when to stop.
+// Package sweep expands a request into a plan and runs the plan. It decides which cells are measured, in which order,
+// with how many iterations, and when a cell ends.
 //
-// A Spec is what the flags say. Expand makes it a Plan, pure data that can be printed without running anything. Run
-// carries a plan out through a team of workers and returns the document.
+// A Spec holds the values of the flags. Expand turns it into a Plan, pure data that can be printed without running
+// anything. Run executes a plan with a team of workers and returns the document.
 package sweep
 
 import (
@@ -20,54 +20,54 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Spec is what was asked for.
+// Spec is the request.
 type Spec struct {
 	Subject       worker.Arm   // the transport that is measured
-	Baselines     []worker.Arm // measured beside it, interleaved
-	Missing       []Missing    // baselines that were asked for and cannot run here
+	Baselines     []worker.Arm // measured in the same run, interleaved
+	Missing       []Missing    // requested baselines that cannot run on this machine
 	Devices       []gpu.Info   // by rank
 	Ops           []transport.Op
 	Sizes         []uint64      // bytes
 	Offset        uint64        // bytes from the start of the allocation to the first message
-	Iters         int           // samples per cell; 0: by size
-	Warmup        int           // iterations before each cell's samples; -1: by iterations
+	Iters         int           // samples per cell; 0: chosen by size
+	Warmup        int           // iterations before each cell's samples; -1: chosen by Iters
 	Window        int           // messages in flight in stream and bidir; 0: DefaultWindow, fewer if they are large
 	DefaultWindow int           // window where Window is 0; 0: the constant DefaultWindow
-	MinWindow     int           // least window where Window is 0, however large the messages; 0: one
-	Duration      time.Duration // measure each cell this long instead of a number of iterations; 0: do not
-	Until         float64       // stop a cell when the median is known to this fraction (0.01); 0: do not
+	MinWindow     int           // smallest window where Window is 0, for messages of any size; 0: one
+	Duration      time.Duration // measure each cell this long instead of a number of iterations; 0: off
+	Until         float64       // stop a cell when the median is known to this fraction (0.01); 0: off
 	Check         transport.Check
 	Graph         bool
 	Seed          uint64
 }
 
-// Missing is a baseline that cannot run here, and why.
+// Missing is a baseline that cannot run on this machine, and the reason.
 type Missing struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// Plan is the cells of a run, in order, and what they need.
+// Plan lists the cells of a run in order, and the memory that they need.
 type Plan struct {
 	Arms   []worker.Arm `json:"arms"` // the subject first
 	Ranks  []gpu.Info   `json:"ranks"`
 	Cells  []Cell       `json:"cells"`
 	Region uint64       `json:"region_bytes"` // the largest buffer
-	// Missing baselines become n/a in every cell.
+	// Missing baselines are n/a in every cell.
 	Missing []Missing `json:"missing,omitempty"`
-	// Bytes is the memory that rank 0's and rank 1's … device will hold, by rank.
+	// Bytes is the memory to be allocated on each rank's device, by rank.
 	Bytes []uint64 `json:"memory_bytes"`
 }
 
-// Cell is one combination to measure. With baselines, the iterations come in Rounds, and in each round every arm has
-// its turn: A B, B A, A B …
+// Cell is one row of the table. With baselines, the iterations are divided into Rounds, and each round runs every arm
+// once, in alternating order: A B, B A, A B, and so on.
 type Cell struct {
 	Op       transport.Op    `json:"op"`
 	Size     uint64          `json:"size"`
 	Offset   uint64          `json:"offset"`
 	Window   int             `json:"window"`
 	Warmup   int             `json:"warmup"`
-	Iters    int             `json:"iters"` // per arm; the most when Until is set, a guess when Duration is
+	Iters    int             `json:"iters"` // per arm; the maximum if Until is set, an estimate if Duration is set
 	Rounds   int             `json:"rounds"`
 	Duration time.Duration   `json:"duration_ns,omitempty"`
 	Until    float64         `json:"until,omitempty"`
@@ -76,20 +76,20 @@ type Cell struct {
 	Seed     uint64          `json:"seed"`
 }
 
-// timed reports whether the clock, or precision, says when the cell ends.
+// timed reports whether the cell ends by Duration or Until instead of Iters.
 func (c Cell) timed() bool { return c.Duration > 0 || c.Until > 0 }
 
-// What a plan takes where the flags are silent.
+// Defaults where the flags set no value.
 const (
 	DefaultWindow = 8
-	// A window of messages holds at most this many bytes, so that the large sizes fit small machines; one message
-	// always does. A window given by the user is taken as it is.
+	// Maximum bytes of a default window, so that large sizes fit small machines. A window holds at least one message.
+	// These limits do not apply to a window given by the user.
 	hostWindowBytes   = 256 << 20
 	deviceWindowBytes = 2 << 30
-	// A cell moves about this many bytes per arm, within the limits of samples below.
+	// Approximate bytes that a cell moves per arm, subject to the limits of samples below.
 	hostCellBytes   = 2 << 30
 	deviceCellBytes = 16 << 30
-	// … and has about this many messages, or enough samples for a p99.
+	// Approximate number of messages of a cell, unless that gives fewer than tailIters samples.
 	cellMessages  = 1 << 18
 	tailIters     = 100
 	minIters      = 10
@@ -98,7 +98,7 @@ const (
 	rounds        = 4 // with baselines: A B B A A B B A
 )
 
-// Expand makes the plan. Its errors are the user's to mend and say how.
+// Expand makes the plan. Its errors are usage errors and say what would be right.
 func Expand(s Spec) (Plan, error) {
 	if err := s.validate(); err != nil {
 		return Plan{}, err
@@ -120,7 +120,7 @@ func (s Spec) validate() error {
 	case len(s.Ops) == 0:
 		return fmt.Errorf("no operation: use some of %v", transport.Ops)
 	case len(s.Sizes) == 0:
-		return fmt.Errorf("no size")
+		return fmt.Errorf("no message size: give at least one")
 	case s.Iters < 0 || s.Iters > MaxIters:
 		return fmt.Errorf("%d iterations: want 1 to %d", s.Iters, MaxIters)
 	case s.Warmup < -1 || s.Warmup > MaxIters:
@@ -146,14 +146,14 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// MaxWindow bounds the messages in flight. MaxSlidingWindow bounds the messages per sample of a path that keeps only a
-// part of them in flight at a time.
+// MaxWindow is the maximum number of messages in flight. MaxSlidingWindow is the maximum number of messages per sample
+// on a path that keeps only some of them in flight.
 const (
 	MaxWindow        = 4096
 	MaxSlidingWindow = 1 << 16
 )
 
-// MaxIters bounds the samples and the warm-up of a cell.
+// MaxIters is the maximum number of samples, and of warm-up iterations, of a cell.
 const MaxIters = 1 << 28
 
 func (s Spec) cell(op transport.Op, size uint64) Cell {
@@ -187,12 +187,12 @@ func (s Spec) window(op transport.Op, size uint64) int {
 	if s.Window > 0 {
 		return s.Window
 	}
-	most := uint64(deviceWindowBytes)
+	limit := uint64(deviceWindowBytes)
 	if s.onHost() {
-		most = hostWindowBytes
+		limit = hostWindowBytes
 	}
 	window := uint64(cmp.Or(s.DefaultWindow, DefaultWindow))
-	return max(int(min(max(most/max(size, 1), 1), window)), s.MinWindow)
+	return max(int(min(max(limit/max(size, 1), 1), window)), s.MinWindow)
 }
 
 func (s Spec) iters(size, window uint64) int {
@@ -204,7 +204,7 @@ func (s Spec) iters(size, window uint64) int {
 	return int(min(max(budget/max(size*window, 1), minIters), byMessages, maxIters))
 }
 
-// memory counts what each rank's device will hold: what every arm asks for, though one process may own it all.
+// memory returns the bytes to be allocated for each rank: the regions of all arms.
 func (s Spec) memory(region uint64) []uint64 {
 	var buffers uint64
 	for _, a := range append([]worker.Arm{s.Subject}, s.Baselines...) {
@@ -225,7 +225,7 @@ func (s Spec) memory(region uint64) []uint64 {
 	return out
 }
 
-// Batch is the cell as a batch, but for the number of iterations.
+// Batch returns the cell as a batch without a number of iterations.
 func (c Cell) Batch() transport.Batch {
 	return transport.Batch{
 		Op: c.Op, Size: c.Size, Offset: c.Offset, Window: c.Window, Warmup: c.Warmup, Seed: c.Seed, Check: c.Check,
@@ -233,7 +233,7 @@ func (c Cell) Batch() transport.Batch {
 	}
 }
 
-// Fits says whether the devices have room for the plan. free tells how many bytes a device has.
+// Fits returns an error if the plan needs more memory than the devices have. free returns the free bytes of a device.
 func (p Plan) Fits(free func(gpu.Info) (uint64, error)) error {
 	need := map[string]uint64{}
 	for r, d := range p.Ranks {
@@ -249,7 +249,7 @@ func (p Plan) Fits(free func(gpu.Info) (uint64, error)) error {
 			return err
 		}
 		if need[d.UUID] > have {
-			return fmt.Errorf("rank %d: %s would need %s for sizes up to %s, and has %s: use smaller sizes or a smaller --window",
+			return fmt.Errorf("rank %d: %s needs %s for sizes up to %s, and has %s: use smaller sizes or a smaller --window",
 				r, d.Name, gib(need[d.UUID]), knob.FormatSize(p.largest()), gib(have))
 		}
 	}

@@ -21,7 +21,7 @@ var (
 	gpu1 = gpu.Info{Kind: "cuda", Index: 1, Name: "GPU", UUID: "GPU-1"}
 )
 
-// spec is a request in which nothing is left open but what change sets.
+// spec returns a complete request, modified by change.
 func spec(change func(*Spec)) Spec {
 	s := Spec{
 		Subject: worker.Arm{Name: "ipc", Transport: "ipc"}, Devices: []gpu.Info{cpu0, cpu0},
@@ -44,7 +44,7 @@ func expand(t *testing.T, change func(*Spec)) Plan {
 	return p
 }
 
-// shape is what of a cell this package decides.
+// shape holds the fields of a cell that this package decides.
 type shape struct {
 	Op                            transport.Op
 	Size                          uint64
@@ -142,7 +142,7 @@ func TestExpandPassesOn(t *testing.T) {
 	}
 }
 
-// The region holds the largest batch, whichever cell that is.
+// The region is that of the largest batch.
 func TestExpandRegion(t *testing.T) {
 	p := expand(t, func(s *Spec) {
 		s.Ops, s.Sizes = []transport.Op{transport.OpLatency, transport.OpStream}, []uint64{5000, 1000}
@@ -165,7 +165,7 @@ func TestExpandRefuses(t *testing.T) {
 	for why, change := range map[string]func(*Spec){
 		"no operation: use some of":                  func(s *Spec) { s.Ops = nil },
 		`no operation "sideways"`:                    func(s *Spec) { s.Ops = append(s.Ops, "sideways") },
-		"no size":                                    func(s *Spec) { s.Sizes = nil },
+		"no message size":                            func(s *Spec) { s.Sizes = nil },
 		"-1 iterations: want 1 to 268435456":         func(s *Spec) { s.Iters = -1 },
 		"-2 warm-up iterations: want 0 to 268435456": func(s *Spec) { s.Warmup = -2 },
 		"window -1: want 1 to 4096":                  func(s *Spec) { s.Window = -1 },
@@ -182,7 +182,7 @@ func TestExpandRefuses(t *testing.T) {
 	}
 }
 
-// A plan is data: it survives being written down, and the same request gives the same plan.
+// A plan is data: it can be encoded and decoded, and the same request gives the same plan.
 func TestPlanIsData(t *testing.T) {
 	p := expand(t, withBaseline)
 	b, err := json.Marshal(p)
@@ -225,12 +225,12 @@ func TestFits(t *testing.T) {
 		}
 	}
 	err := shared.Fits(has(3 << 29))
-	want := "rank 0: CPU memory would need 4.0 GiB for sizes up to 1G, and has 1.5 GiB: use smaller sizes or a smaller --window"
+	want := "rank 0: CPU memory needs 4.0 GiB for sizes up to 1G, and has 1.5 GiB: use smaller sizes or a smaller --window"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
 	err = apart.Fits(func(i gpu.Info) (uint64, error) { return map[string]uint64{"GPU-0": 1 << 40}[i.UUID], nil })
-	if err == nil || !strings.HasPrefix(err.Error(), "rank 1: GPU would need 2.0 GiB") {
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 1: GPU needs 2.0 GiB") {
 		t.Errorf("got %v, want the rank whose device is too small", err)
 	}
 	lost := errors.New("no such device")
@@ -239,7 +239,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// No request is so large that its sum looks small: either it is refused as it is, or it does not fit.
+// A request whose sum overflows is refused or does not fit.
 func TestNothingAbsurdFits(t *testing.T) {
 	const most = math.MaxInt64 // ParseSize gives no more
 	for _, size := range []uint64{1 << 60, 1 << 61, 1 << 62, most / 2, most - 511, most - 1, most} {

@@ -6,26 +6,26 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report/record"
 )
 
-// A cell that stops by duration or precision is measured in blocks. With baselines a block lasts about blockTime, so that
-// the arms take turns often. An arm alone has ever longer ones, up to longestBlock: what each block costs besides its
-// iterations (buffers written before and compared after) shall not fill the time. Precision is looked at after each
-// block, and given up after untilTime.
+// A cell that ends by duration or precision is measured in blocks. With baselines a block lasts about blockTime, so
+// that the arms alternate often. Without baselines blocks grow up to longestBlock, because each block also fills and
+// compares the buffers. Precision is checked after each block, until untilTime has passed.
 const (
 	blockTime    = 50 * time.Millisecond
 	longestBlock = time.Second
 	untilTime    = 10 * time.Second
 	confidence   = 0.95
-	// firstBlock is the iterations of a block of which nobody knows how long it lasts.
+	// firstBlock is the number of iterations of a block while the time per iteration is unknown.
 	firstBlock = 10
-	// sharedBlock is the least of an arm that has baselines beside it: a tenth of them may warm up again.
+	// sharedBlock is the minimum of a block when there are baselines: a tenth as many iterations may be warm-up.
 	sharedBlock = 10
-	// loneBlock is what an arm alone may have however long it lasts.
+	// loneBlock is the number of iterations that a block may have without baselines even if it lasts longer than
+	// longestBlock.
 	loneBlock = 40
-	// largestBlock bounds the samples that a worker holds and sends at once.
+	// largestBlock is the maximum number of samples that a worker holds and sends at once.
 	largestBlock = 1 << 20
 )
 
-// policy decides how many iterations an arm's next block has, 0 when the arm is done.
+// policy decides how many iterations an arm's next block has.
 type policy struct {
 	cell Cell
 	arms []armState
@@ -33,14 +33,14 @@ type policy struct {
 
 type armState struct {
 	samples record.Samples
-	spent   time.Duration // in this arm's samples, with their checks, without warm-up
+	spent   time.Duration // time of this arm's samples and their checks, without warm-up
 	last    int           // samples of the latest block
-	pace    time.Duration // of its iterations; before the first block that of the warm-up, 0 without one
+	pace    time.Duration // time per iteration in the latest block, or in the warm-up before the first block; 0: unknown
 }
 
 func newPolicy(c Cell, arms int) *policy { return &policy{cell: c, arms: make([]armState, arms)} }
 
-// block is the number of iterations of arm's next block.
+// block returns the number of iterations of an arm's next block; 0 when the arm is done.
 func (p *policy) block(arm int) int {
 	a := &p.arms[arm]
 	switch {
@@ -59,7 +59,7 @@ func (p *policy) block(arm int) int {
 	return min(per, largestBlock, p.cell.Iters-a.samples.N())
 }
 
-// nextBlock is the iterations of the next block, of which left is all the time there is.
+// nextBlock returns the number of iterations of the next block, which must end within left.
 func (p *policy) nextBlock(a *armState, left time.Duration) int {
 	if a.pace == 0 {
 		return firstBlock
@@ -70,25 +70,25 @@ func (p *policy) nextBlock(a *armState, left time.Duration) int {
 	case a.last == 0:
 	case len(p.arms) > 1:
 		n = max(fit(blockTime), sharedBlock)
-	default: // one that doubles finds its pace although each block begins and ends with something else
+	default: // doubling, because the fixed costs of a short block make its pace too slow
 		n = min(max(fit(blockTime), 2*a.last), max(fit(longestBlock), loneBlock))
 	}
 	return max(min(n, fit(left)), 1)
 }
 
-// warmup is how many iterations come before the samples of a block of so many, in which the arm is warm already.
+// warmup returns the warm-up iterations of a later block of iters iterations.
 func (p *policy) warmup(iters int) int {
 	if len(p.arms) == 1 {
 		return 0
 	}
-	displaced := min(p.cell.Warmup, max(1, p.cell.Warmup/p.cell.Rounds)) // by the other arms
+	rewarm := min(p.cell.Warmup, max(1, p.cell.Warmup/p.cell.Rounds)) // the other arms have displaced its caches
 	if p.cell.timed() {
-		displaced = min(displaced, max(1, iters/sharedBlock))
+		rewarm = min(rewarm, max(1, iters/sharedBlock))
 	}
-	return displaced
+	return rewarm
 }
 
-// precise reports whether the interval of the median is within ±target of the median.
+// precise reports whether the confidence interval of the median is within ±target of the median.
 func (a *armState) precise(target float64) bool {
 	lo, hi, ok := a.samples.Distribution().MedianInterval(confidence)
 	if !ok {
@@ -97,12 +97,12 @@ func (a *armState) precise(target float64) bool {
 	return float64(hi-lo)/2 <= target*float64(hi+lo)/2
 }
 
-// warmed notes that an arm's warm-up of so many iterations is over.
+// warmed records that an arm's warm-up of iters iterations has taken spent.
 func (p *policy) warmed(arm, iters int, spent time.Duration) {
 	p.arms[arm].pace = max(spent/time.Duration(iters), 1)
 }
 
-// took notes a block: its samples and how long it lasted, with so many iterations of warm-up before them.
+// took records a block: its samples, and the time it took including warmup iterations.
 func (p *policy) took(arm int, samples []int64, warmup int, spent time.Duration) {
 	a := &p.arms[arm]
 	a.samples.Add(samples...)
@@ -111,7 +111,7 @@ func (p *policy) took(arm int, samples []int64, warmup int, spent time.Duration)
 	a.spent += a.pace * time.Duration(len(samples))
 }
 
-// order is the arms' order in a round: forwards, then backwards, and so on.
+// order returns the order of the arms in a round: forwards in even rounds, backwards in odd ones.
 func order(arms, round int) []int {
 	out := make([]int, arms)
 	for i := range out {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// carryOut lets p run to its end with iterations that all last as pace says, and returns the blocks by arm.
+// carryOut runs p to its end with iterations of the given pace and returns the blocks by arm.
 func carryOut(t *testing.T, p *policy, arms int, pace func(i int) int64) [][]int {
 	t.Helper()
 	blocks := make([][]int, arms)
@@ -75,7 +75,7 @@ func TestFixedNumberOfIterations(t *testing.T) {
 }
 
 func TestDuration(t *testing.T) {
-	const duration = 430 * time.Millisecond // no multiple of a block
+	const duration = 430 * time.Millisecond // not a multiple of a block
 	for name, each := range map[string]time.Duration{
 		"fast": 100 * time.Nanosecond, "medium": time.Millisecond, "slower than a block": 80 * time.Millisecond,
 		"slower than it all": time.Second,
@@ -93,7 +93,7 @@ func TestDuration(t *testing.T) {
 			if blocks[0] != 10 {
 				t.Errorf("the first block had %d iterations, want few: nobody knows yet how long they last", blocks[0])
 			}
-			for i, n := range blocks[1:] { // the parent looks at the devices' health between blocks
+			for i, n := range blocks[1:] { // the parent reads the devices' health between blocks
 				if d := time.Duration(n) * each; d > time.Second && n > 40 {
 					t.Errorf("block %d lasts %v: want a second at most", i+1, d)
 				}
@@ -102,7 +102,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// Both arms are measured as long as each other, not as often, in blocks that do not let the other one wait.
+// Both arms are measured for the same time, not for the same number of samples, in short blocks.
 func TestDurationOfTwoArms(t *testing.T) {
 	p := newPolicy(Cell{Duration: 100 * time.Millisecond, Rounds: 4}, 2)
 	for arm, blocks := range carryOut(t, p, 2, steady) {
@@ -140,7 +140,7 @@ func TestUntilPrecise(t *testing.T) {
 }
 
 func TestUntilGivesUp(t *testing.T) {
-	twoValues := func(i int) int64 { // the median lies between two far values, whatever the number
+	twoValues := func(i int) int64 { // the median lies between two distant values for any number of samples
 		return []int64{1000, 3000}[i%2]
 	}
 	p := newPolicy(Cell{Until: 0.01, Iters: 500, Rounds: 1}, 1)
@@ -178,7 +178,7 @@ func TestPrecise(t *testing.T) {
 	}
 }
 
-// A B, B A, A B: what drifts meets every arm early and late alike.
+// A B, B A, A B: drift affects all arms alike.
 func TestOrder(t *testing.T) {
 	for _, c := range []struct {
 		arms int

@@ -15,28 +15,29 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Team is the workers that carry a plan out.
+// Team runs batches on workers.
 type Team interface {
 	Run(ctx context.Context, arm int, ranks []int, b transport.Batch) (worker.Outcome, error)
 	Finish(ctx context.Context) ([]float64, error)
 }
 
-// Job is a plan with all that is known once the workers are connected.
+// Job is a plan with connected workers and their descriptions.
 type Job struct {
 	Plan   Plan
 	Team   Team
 	Opened []worker.Opened    // by rank
 	Paths  [][]transport.Path // by arm, then rank
-	Ranks  [][]int            // by arm: the ranks that take part
+	Ranks  [][]int            // by arm: the ranks that it uses
 	Link   gpu.Link           // from rank 0's to rank 1's device
 	Began  time.Time          // start of the process
-	// Throttled is in how many periods so far a quota of CPU time held this process's groups up; nil: there is no quota.
+	// Throttled counts the periods in which the CPU quota of this process's control groups was exhausted; nil: no
+	// quota.
 	Throttled func() uint64
-	// Progress is called as each cell begins; nil: nobody watches.
+	// Progress is called at the start of each cell; may be nil.
 	Progress func(cell, cells int, c Cell)
 }
 
-// Run carries the plan out. The document holds what was measured until the error, if there is one.
+// Run runs the plan. After an error the document holds the cells measured so far.
 func (j Job) Run(ctx context.Context) (record.Document, error) {
 	doc := record.Document{Schema: record.Schema, Env: j.environment(), Transports: j.transports(), Cells: []record.Cell{}, Warnings: []string{}}
 	for _, o := range j.Opened {
@@ -44,7 +45,7 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 	}
 	for _, path := range slices.Concat(j.Paths...) {
 		for _, text := range path.Warnings {
-			if !slices.Contains(doc.Warnings, text) { // ranks and arms often say the same
+			if !slices.Contains(doc.Warnings, text) { // ranks and arms often have the same warning
 				doc.Warnings = append(doc.Warnings, text)
 			}
 		}
@@ -76,7 +77,7 @@ func (j Job) Run(ctx context.Context) (record.Document, error) {
 	return doc, j.finish(ctx, &doc, health)
 }
 
-// finish collects the ranks' last words.
+// finish collects the CPU time and health of the ranks.
 func (j Job) finish(ctx context.Context, doc *record.Document, health []*gpu.Health) error {
 	used, err := j.Team.Finish(ctx)
 	if err != nil {
@@ -89,11 +90,11 @@ func (j Job) finish(ctx context.Context, doc *record.Document, health []*gpu.Hea
 	return nil
 }
 
-// measurement is one cell under way.
+// measurement is the state of one cell during its measurement.
 type measurement struct {
 	job           Job
 	c             Cell
-	number        uint64 // of the cell in the run
+	number        uint64 // index of the cell in the run
 	policy        *policy
 	health        []*gpu.Health // by rank, the latest reading; shared by all cells of the run
 	first         []int64       // by arm: duration of the very first iteration, ns
@@ -101,13 +102,13 @@ type measurement struct {
 	skew          time.Duration
 	checked       uint64
 	throttle      []string
-	throttled     uint64 // by the quota of CPU time, when the cell began
+	throttled     uint64 // value of job.Throttled when the cell began
 	linkTx        uint64 // bytes that rank 0's links sent during the subject's blocks
 	linkKnown     bool
 	payload       uint64              // bytes that rank 0 sent in the subject's blocks
-	counted       []map[string]uint64 // by arm: by its endpoints until now; shared by all cells of the run
-	endpoint      []map[string]uint64 // … during this cell
-	engine        []string            // by arm: what moved its messages, where its path chooses by size
+	counted       []map[string]uint64 // by arm: latest counters of its endpoints; shared by all cells of the run
+	endpoint      []map[string]uint64 // by arm: counters of its endpoints in this cell
+	engine        []string            // by arm: engine that moved its messages, if the path chooses by size
 	conns         []connections       // by arm
 	firstBlockEnd time.Time
 }
@@ -127,7 +128,7 @@ func newMeasurement(j Job, c Cell, number uint64, health []*gpu.Health, counted 
 	return m
 }
 
-// run measures all arms in turns until each has what it needs.
+// run measures the arms interleaved until each is done.
 func (m *measurement) run(ctx context.Context) error {
 	for arm := range m.job.Plan.Arms {
 		if !m.c.timed() || m.c.Warmup == 0 {
@@ -155,8 +156,8 @@ func (m *measurement) run(ctx context.Context) error {
 	}
 }
 
-// block measures so many iterations of an arm. Where a cell stops by the clock, the warm-up before the first is a batch
-// of its own, so that the time it takes is not the samples'.
+// block measures one block of an arm. In cells with a time limit the warm-up runs as a separate batch before the first
+// block, so that its time does not count.
 func (m *measurement) block(ctx context.Context, arm, iters int) error {
 	b := m.c.Batch()
 	b.Iters = iters
@@ -172,7 +173,7 @@ func (m *measurement) block(ctx context.Context, arm, iters int) error {
 	return nil
 }
 
-// warmUp carries out an arm's warm-up alone.
+// warmUp runs an arm's warm-up as a batch of its own.
 func (m *measurement) warmUp(ctx context.Context, arm int) error {
 	b := m.c.Batch()
 	b.Warmup, b.Iters = b.Warmup-1, 1
@@ -203,7 +204,7 @@ func (m *measurement) batch(ctx context.Context, arm int, b transport.Batch) (wo
 	return out, took, nil
 }
 
-// observe takes in what the devices say of themselves after a block.
+// observe updates counters and device health after a block.
 func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	m.engine[arm] = out.Engine
 	m.count(arm, out.Counters)
@@ -229,7 +230,7 @@ func (m *measurement) observe(arm int, b transport.Batch, out worker.Outcome) {
 	}
 }
 
-// count adds what the arm's endpoint counted since it was last asked.
+// count adds the change of the arm's counters since the last reading.
 func (m *measurement) count(arm int, now map[string]uint64) {
 	if m.endpoint[arm] == nil {
 		m.endpoint[arm] = map[string]uint64{}
@@ -256,7 +257,7 @@ func (m *measurement) cell() record.Cell {
 	if c.Op == transport.OpPingPong {
 		cell.Completion = "oneway"
 	}
-	cell.BWPerDir, cell.BWSum, cell.MsgRate = record.Rates(c.Size, c.Window, m.together(0), cell.Lat.P50)
+	cell.BWPerDir, cell.BWSum, cell.MsgRate = record.Rates(c.Size, c.Window, m.concurrent(0), cell.Lat.P50)
 	cell.Conns, cell.Fairness = m.conns[0].records(c.Size)
 	if c.Check != transport.CheckOff {
 		ok := true // a mismatch would have ended the run
@@ -270,15 +271,15 @@ func (m *measurement) cell() record.Cell {
 	return cell
 }
 
-// together is how many windows of an arm are on their way at the same time: in bidir every rank's.
-func (m *measurement) together(arm int) int {
+// concurrent returns the number of windows of an arm in flight at the same time, both directions included.
+func (m *measurement) concurrent(arm int) int {
 	if m.c.Op == transport.OpBidir {
 		return len(m.job.Plan.Ranks)
 	}
 	return m.ways(arm)
 }
 
-// ways is how many pairs of ranks have a window each, in one direction.
+// ways returns the number of pairs of ranks with a window each in one direction.
 func (m *measurement) ways(arm int) int {
 	if m.c.Op != transport.OpStream {
 		return 1
@@ -296,7 +297,7 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 		v.Engine = m.engine[arm]
 	}
 	v.SamplesNS, v.Histogram = samples.Kept()
-	v.BWPerDir, _, _ = record.Rates(m.c.Size, m.c.Window, m.together(arm), v.Lat.P50)
+	v.BWPerDir, _, _ = record.Rates(m.c.Size, m.c.Window, m.concurrent(arm), v.Lat.P50)
 	v.Conns, v.Fairness = m.conns[arm].records(m.c.Size)
 	if cell.Lat.P50 > 0 {
 		ratio := v.Lat.P50 / cell.Lat.P50
@@ -305,7 +306,7 @@ func (m *measurement) versus(arm int, cell record.Cell) record.Vs {
 	return v
 }
 
-// cold collects the one-off costs: the sender is rank 0, and the receiver, which exports, rank 1.
+// cold returns the one-time costs. Rank 0 is the sender; rank 1, the receiver, exports.
 func (m *measurement) cold() record.Cold {
 	paths := m.job.Paths[0]
 	sender, receiver := paths[0], paths[min(1, len(paths)-1)]
@@ -339,7 +340,7 @@ func (m *measurement) knobs() map[string]string {
 	return out
 }
 
-// judge says what makes the cell's figures worthless, and what to doubt.
+// judge sets the reason why the cell is invalid, and its warnings.
 func (m *measurement) judge(cell *record.Cell) {
 	var reasons []string
 	if len(m.throttle) > 0 {
@@ -363,10 +364,10 @@ func (m *measurement) judge(cell *record.Cell) {
 	}
 }
 
-// ErrInvalid says that a run ended well but some of its cells are worthless.
+// ErrInvalid means that a run completed but some of its cells are invalid.
 var ErrInvalid = errors.New("invalid cells")
 
-// Invalid returns ErrInvalid, with a count, when doc has invalid cells.
+// Invalid returns ErrInvalid with the number of invalid cells, or nil if there is none.
 func Invalid(doc record.Document) error {
 	n := 0
 	for _, c := range doc.Cells {

@@ -17,7 +17,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// fakeTeam measures nothing: arm a's iterations last pace[a] ns each.
+// fakeTeam returns fixed samples: arm a's iterations last pace[a] ns each.
 type fakeTeam struct {
 	pace     []int64
 	calls    []string // "arm size iterations warm-up first" of each batch
@@ -79,8 +79,8 @@ func run(t *testing.T, j Job) record.Document {
 	return d
 }
 
-// The arms take turns, A B B A A B B A; iterations are numbered on, so that no payload repeats; only the first turn
-// warms up from nothing; and a baseline of one process runs on rank 0 alone.
+// The arms alternate, A B B A A B B A; the numbers of iterations continue, so that no payload repeats; only the first
+// block has the full warm-up; and a baseline in one process runs on rank 0 only.
 func TestInterleaving(t *testing.T) {
 	team := &fakeTeam{pace: []int64{1000, 2000}}
 	run(t, job(t, team, func(s *Spec) { withBaseline(s); s.Iters, s.Warmup = 40, 20 }))
@@ -143,7 +143,7 @@ func TestCell(t *testing.T) {
 	if d := cmp.Diff(record.Cold{ExportUS: us(10), OpenUS: us(20), ConnectUS: us(300), FirstUS: us(20)}, c.Cold); d != "" {
 		t.Errorf("cold: want (-), got (+):\n%s", d)
 	}
-	// 40 samples and 4 + 3 × 1 iterations of warm-up, 5 messages each, of the subject and nobody else.
+	// 40 samples and 4 + 3 × 1 iterations of warm-up, 5 messages each, of the subject only.
 	wantCounters := map[string]uint64{"payload_bytes": 47 * 5 * 1000, "checked_bytes": 47 * 1000, "opens": 1}
 	if d := cmp.Diff(wantCounters, c.Counters); d != "" {
 		t.Errorf("counters: want (-), got (+):\n%s", d)
@@ -162,7 +162,7 @@ func TestCell(t *testing.T) {
 	}
 }
 
-// What was not looked at is not verified, and nothing is said to have been looked at.
+// Without a check verified is null and there is no counter checked_bytes.
 func TestUncheckedCell(t *testing.T) {
 	d := run(t, job(t, &fakeTeam{pace: []int64{1000, 1000}}, func(s *Spec) { withBaseline(s); s.Check = transport.CheckOff }))
 	c := d.Cells[0]
@@ -241,7 +241,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// What was measured before the end came is kept.
+// Cells measured before an error are kept.
 func TestPartialDocument(t *testing.T) {
 	lost := errors.New("lost")
 	for name, c := range map[string]struct {
@@ -272,7 +272,7 @@ func failAt(call int, err error) func(int, int, transport.Batch, *worker.Outcome
 	}
 }
 
-// A GPU that holds its clocks down makes figures that are not its own.
+// Throttling makes a cell invalid.
 func TestThrottled(t *testing.T) {
 	team := &fakeTeam{pace: []int64{1000, 1000}, outcome: func(_, arm int, b transport.Batch, o *worker.Outcome) error {
 		o.Health[0] = &gpu.Health{}
@@ -303,14 +303,14 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
-// counted is a link whose devices count what it carries.
+// counted is a link with byte counters.
 var counted = gpu.Link{Type: "xGMI", Counted: true}
 
-// The link's own counters say whether the payload went over it.
+// The link's counters show whether it carried the payload.
 func TestLinkCounters(t *testing.T) {
 	for name, c := range map[string]struct {
 		link    gpu.Link
-		percent uint64 // of the payload that the link counts
+		percent uint64 // of the payload that the link carried
 		invalid bool
 	}{
 		"all of it":             {counted, 100, false},
@@ -321,7 +321,7 @@ func TestLinkCounters(t *testing.T) {
 		"not counted, no claim": {gpu.Link{Type: "PCIe"}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var tx uint64 = 1 << 40 // since long ago
+			var tx uint64 = 1 << 40 // from earlier traffic
 			counter := func() *gpu.Health { v := tx; return &gpu.Health{LinkTxBytes: &v} }
 			var carried uint64
 			team := &fakeTeam{pace: []int64{1000, 1000}, outcome: func(_, arm int, b transport.Batch, o *worker.Outcome) error {
@@ -330,7 +330,7 @@ func TestLinkCounters(t *testing.T) {
 					n = n * c.percent / 100
 					carried += n
 				}
-				tx += n // a baseline's bytes go over it too, and do not count for the subject
+				tx += n // the baseline's bytes do not count for the subject
 				o.Health[0] = counter()
 				return nil
 			}}
@@ -351,7 +351,7 @@ func TestLinkCounters(t *testing.T) {
 	}
 }
 
-// Counters tick in KiB and links talk of more than payload: a few bytes prove nothing.
+// Counters have a resolution of 1 KiB and include protocol overhead: small payloads are not judged.
 func TestLinkCountersOfLittle(t *testing.T) {
 	var zero uint64
 	team := &fakeTeam{pace: []int64{1000}, outcome: func(_, _ int, _ transport.Batch, o *worker.Outcome) error {
@@ -365,7 +365,7 @@ func TestLinkCountersOfLittle(t *testing.T) {
 	}
 }
 
-// A machine that does not count its links proves nothing, and says so by silence.
+// Without link counters the result has no link_tx_bytes.
 func TestUnknownLinkCounters(t *testing.T) {
 	j := job(t, &fakeTeam{pace: []int64{1000}}, func(s *Spec) { s.Sizes = []uint64{1 << 20} })
 	j.Link = counted
@@ -399,7 +399,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A quota of CPU time that is used up during a cell makes it worthless, and only that one.
+// A CPU quota that is exhausted during a cell makes only that cell invalid.
 func TestThrottledByQuota(t *testing.T) {
 	var periods uint64 = 38
 	team := &fakeTeam{pace: []int64{1000}}

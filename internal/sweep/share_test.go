@@ -13,11 +13,11 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// slowTeam lets every batch last: time is the bubble's.
+// slowTeam makes every batch last, in the time of the synctest bubble.
 type slowTeam struct {
-	cold    time.Duration // the very first iteration of an arm takes so much more
-	block   time.Duration // what a batch takes besides its iterations
-	each    time.Duration // an iteration
+	cold    time.Duration // additional time of an arm's first iteration
+	block   time.Duration // fixed time of a batch
+	each    time.Duration // time of an iteration
 	untimed time.Duration // … and so much more outside its sample
 	started map[int]bool
 	// Of all arms.
@@ -39,7 +39,7 @@ func (s *slowTeam) Run(_ context.Context, arm int, ranks []int, b transport.Batc
 	all := b.Warmup + b.Iters
 	time.Sleep(s.block + time.Duration(all)*(s.each+s.untimed))
 	o := worker.Outcome{Health: make([]*gpu.Health, 2), FirstNS: int64(s.each)}
-	for i := range b.Iters { // a spread that 1 % is reached of, though not at once
+	for i := range b.Iters { // a spread with which a precision of 1 % takes several blocks
 		o.Samples = append(o.Samples, int64(s.each)*(1000+int64(i*7919%201)-100)/1000)
 	}
 	s.messages += all
@@ -49,13 +49,13 @@ func (s *slowTeam) Run(_ context.Context, arm int, ranks []int, b transport.Batc
 
 func (s *slowTeam) Finish(context.Context) ([]float64, error) { return []float64{0, 0}, nil }
 
-// Where the clock or the precision ends a cell, its time goes into samples: arms warm up once, and blocks are so long that
-// what each begins and ends with does not count.
+// Cells that end by duration or precision spend most of their time in samples: arms warm up once, and blocks are long
+// compared with their fixed cost.
 func TestTimeGoesIntoSamples(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for name, c := range map[string]struct {
 		team slowTeam
-		// The least of the messages, and of the time, that are samples.
+		// Minimum share of the messages, and of the time, in samples.
 		share, time float64
 	}{
 		"small messages":             {slowTeam{each: us, block: ms, cold: 20 * ms}, 0.99, 0.9},
@@ -86,7 +86,7 @@ func TestTimeGoesIntoSamples(t *testing.T) {
 					t.Errorf("until: %d messages were no samples, want the warm-up of %d once", warm, warmup)
 				}
 			})
-			synctest.Test(t, func(t *testing.T) { // other arms displace what was warm
+			synctest.Test(t, func(t *testing.T) { // other arms displace the caches
 				team := c.team
 				d, _, _ := fill(t, &team, func(s *Spec) { withBaseline(s); s.Duration = 4 * time.Second })
 				n := d.Cells[0].N + d.Cells[0].Vs[0].N
@@ -98,7 +98,7 @@ func TestTimeGoesIntoSamples(t *testing.T) {
 	}
 }
 
-// fill measures one cell, and tells its warm-up and how long it took.
+// fill measures one cell and returns its warm-up and duration.
 func fill(t *testing.T, team *slowTeam, change func(*Spec)) (record.Document, int, time.Duration) {
 	t.Helper()
 	j := job(t, nil, func(s *Spec) { s.Sizes = []uint64{1 << 20}; change(s) })
@@ -108,7 +108,7 @@ func fill(t *testing.T, team *slowTeam, change func(*Spec)) (record.Document, in
 	return d, j.Plan.Cells[0].Warmup, time.Since(begin)
 }
 
-// A cell that is to last so long does, beside its warm-up and to a block.
+// A cell lasts its duration, without the warm-up and to the precision of a block.
 func TestDurationIsKept(t *testing.T) {
 	const want = 2 * time.Second
 	for _, each := range []time.Duration{time.Microsecond, time.Millisecond, 70 * time.Millisecond, 300 * time.Millisecond} {

@@ -6,8 +6,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/knob"
 )
 
-// Range lists the sizes from lo to hi: times factor if factor > 1, else plus step. hi itself is included when it is
-// hit.
+// Range lists the sizes from lo to at most hi. Each is the previous one plus step, or times factor if step is 0.
 func Range(lo, hi, factor, step uint64) ([]uint64, error) {
 	if lo > hi {
 		return nil, fmt.Errorf("smallest size %s is above the largest, %s", knob.FormatSize(lo), knob.FormatSize(hi))
@@ -19,12 +18,12 @@ func Range(lo, hi, factor, step uint64) ([]uint64, error) {
 		return nil, fmt.Errorf("from %s to %s: need a step factor of 2 or more from a size above 0, or a step in bytes",
 			knob.FormatSize(lo), knob.FormatSize(hi))
 	}
-	const most = 10000
+	const maxSizes = 10000
 	var out []uint64
 	for n := lo; n <= hi; {
-		if len(out) == most {
+		if len(out) == maxSizes {
 			return nil, fmt.Errorf("from %s to %s in steps of %d bytes: more than %d sizes", knob.FormatSize(lo), knob.FormatSize(hi),
-				step, most)
+				step, maxSizes)
 		}
 		out = append(out, n)
 		next := n + step

@@ -21,7 +21,7 @@ func TestRange(t *testing.T) {
 		{0, 30, 1, 10, []uint64{0, 10, 20, 30}},
 		{5, 30, 7, 10, []uint64{5, 15, 25}}, // a step goes before a factor
 		{1, 1, 1, 5, []uint64{1}},
-		{huge - 1, huge, 2, 0, []uint64{huge - 1}}, // no way round zero
+		{huge - 1, huge, 2, 0, []uint64{huge - 1}}, // no overflow
 		{huge / 2, huge, 2, 0, []uint64{huge / 2, huge / 2 * 2}},
 		{huge - 5, huge, 0, 4, []uint64{huge - 5, huge - 1}},
 	} {

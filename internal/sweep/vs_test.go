@@ -9,8 +9,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// A baseline's counters are those of its own endpoint and of the cell alone, levels stay levels, and what moved its
-// messages is what its batches say.
+// A baseline's counters are those of its endpoint in this cell, gauges are current values, and its engine is that of
+// its batches.
 func TestCountersOfBaselines(t *testing.T) {
 	sent := []uint64{0, 0}
 	team := &fakeTeam{pace: []int64{1000, 2000}}
@@ -28,7 +28,7 @@ func TestCountersOfBaselines(t *testing.T) {
 	}
 	j.Paths[1][0].Knobs = map[string]string{"ctas": "4"}
 	for i, c := range run(t, j).Cells {
-		const messages = 40 + 4 + 3*1 // a block that goes on warms up by one
+		const messages = 40 + 4 + 3*1 // later blocks have one warm-up iteration
 		v := c.Vs[0]
 		if d := cmp.Diff(map[string]uint64{"messages": messages, "nccl_ctas": []uint64{8, 64}[i]}, v.Counters); d != "" {
 			t.Errorf("cell %d: want (-), got (+):\n%s", i, d)

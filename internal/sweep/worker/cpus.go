@@ -10,14 +10,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Placement says where a rank runs.
+// Placement holds the CPUs on which a rank runs.
 type Placement struct {
 	CPU  int   // of the timing thread; -1: not pinned
-	CPUs []int // of the whole process; nil: as inherited
+	CPUs []int // of the whole process; nil: inherited
 }
 
-// Place chooses CPUs near each rank's NUMA node (-1: any) out of those this process may use: a core of its own for
-// each timing thread as long as there are enough, and the node's other CPUs for the rest of the process.
+// Place chooses CPUs for each rank among those that this process may use, near the rank's NUMA node (-1: any). Each
+// timing thread gets a core of its own while there are enough; the other threads of the process run on the node's CPUs.
 func Place(nodes []int) ([]Placement, error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -49,7 +49,7 @@ func place(sys string, allowed, nodes []int) []Placement {
 	return out
 }
 
-// core names the physical core of a CPU by the first of its hardware threads.
+// core returns the first hardware thread of a CPU's physical core.
 func core(sys string, cpu int) int {
 	b, err := os.ReadFile(filepath.Join(sys, fmt.Sprintf("cpu/cpu%d/topology/thread_siblings_list", cpu)))
 	if err != nil {
@@ -69,7 +69,7 @@ func nodeCPUs(sys string, node int) []int {
 	return parseList(string(b))
 }
 
-// parseList reads the kernel's list format, "0-3,8".
+// parseList parses the kernel's list format, "0-3,8".
 func parseList(s string) []int {
 	var out []int
 	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
@@ -114,15 +114,15 @@ func allowedCPUs() ([]int, error) {
 	return set.List(), nil
 }
 
-// shortage says why so many ranks cannot spin each on a CPU of its own: with so many CPUs, of whose time a quota allows
-// so much. "": they can.
+// shortage says why the ranks cannot each spin on a CPU of their own; "" if they can. quota is the CPU time that
+// control groups allow, in CPUs.
 func shortage(ranks, cpus int, quota float64) string {
-	const so = "waits give the CPU away between looks, which costs microseconds"
+	const effect = "waiting ranks yield the CPU, which adds microseconds"
 	switch {
 	case cpus < ranks:
-		return fmt.Sprintf("%d ranks share %d CPU(s): %s", ranks, cpus, so)
+		return fmt.Sprintf("%d ranks share %d CPU(s): %s", ranks, cpus, effect)
 	case quota < float64(ranks):
-		return fmt.Sprintf("%d ranks have the time of %g CPU(s) by the control group's quota: %s", ranks, quota, so)
+		return fmt.Sprintf("%d ranks share the time of %g CPU(s), the control group's quota: %s", ranks, quota, effect)
 	}
 	return ""
 }

@@ -148,7 +148,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// On this machine, whatever it is: every rank has a CPU that it may use, or none, and no two the same.
+// On this machine every rank has an allowed CPU or none, and no two ranks have the same.
 func TestPlaceHere(t *testing.T) {
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -176,10 +176,10 @@ func TestShortage(t *testing.T) {
 	}{
 		{2, 2, math.Inf(1), ""},
 		{2, 2, 2, ""},
-		{2, 1, math.Inf(1), "2 ranks share 1 CPU(s): waits give the CPU away"},
+		{2, 1, math.Inf(1), "2 ranks share 1 CPU(s): waiting ranks yield the CPU"},
 		{2, 1, 0.5, "2 ranks share 1 CPU(s): "},
-		{2, 64, 1.5, "2 ranks have the time of 1.5 CPU(s) by the control group's quota: waits"},
-		{8, 64, 7.5, "8 ranks have the time of 7.5 CPU(s)"},
+		{2, 64, 1.5, "2 ranks share the time of 1.5 CPU(s), the control group's quota: waiting"},
+		{8, 64, 7.5, "8 ranks share the time of 7.5 CPU(s)"},
 	} {
 		if got := shortage(c.ranks, c.cpus, c.quota); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%d ranks, %d CPUs, quota %g: %q, want %q", c.ranks, c.cpus, c.quota, got, c.want)

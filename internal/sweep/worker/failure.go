@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Classes of failure of a run; a Failure wraps one of them, or gpu.ErrUnsupported for what this machine cannot do.
+// Classes of failure of a run. A Failure wraps one of them, or gpu.ErrUnsupported.
 var (
 	ErrHang    = errors.New("hang")
 	ErrCrash   = errors.New("a worker ended early")
@@ -17,12 +17,12 @@ var (
 	ErrFailed  = errors.New("failed")
 )
 
-// Failure is the end of a run: which rank, why, and what every rank was doing.
+// Failure is the error that ended a run: the rank, the cause and the state of every rank.
 type Failure struct {
 	Rank   int
 	Class  error
 	Text   string
-	States []abi.State // by rank, read before anyone was told to stop
+	States []abi.State // by rank, read before the ranks were aborted
 }
 
 func (f *Failure) Error() string {
@@ -36,10 +36,10 @@ func (f *Failure) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the class.
+// Unwrap returns the class.
 func (f *Failure) Unwrap() error { return f.Class }
 
-// classes name the classes on the wire.
+// classes are the names of the classes in failedReply.
 var classes = []struct {
 	name  string
 	class error
@@ -51,7 +51,7 @@ var classes = []struct {
 	{"failed", ErrFailed},
 }
 
-// toWire classes err.
+// toWire makes a reply with the class of err.
 func toWire(err error) *failedReply {
 	f := &failedReply{Class: "failed", Text: err.Error()}
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// A worker's error keeps its class, its text and the figures of a corruption on the way to the parent.
+// The parent receives a worker's error with its class, its text and the details of a corruption.
 func TestFailureCrosses(t *testing.T) {
 	corrupt := &transport.CorruptError{Path: "ipc", Op: transport.OpLatency, Size: 8, Iteration: 3, Offset: 5, Expected: 1, Got: 2, Count: 1}
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestFailureCrosses(t *testing.T) {
 	}
 }
 
-// Who hangs is explained by what everybody was doing; a refusal is not.
+// The error of a hang has the state of every rank; that of a refused batch has not.
 func TestFailureText(t *testing.T) {
 	states := []abi.State{
 		{Phase: abi.PhaseTimed, Size: 4096, Iter: 17, Waiting: "the receiver's acknowledgement", Want: 18, Have: 17},
@@ -90,7 +90,7 @@ func TestWatchdog(t *testing.T) {
 		return s
 	}
 	long := func(w *watchdog) { w.since = w.since.Add(-w.limit - time.Second) }
-	w := newWatchdog(time.Hour) // nothing here waits for real time
+	w := newWatchdog(time.Hour) // this test does not wait
 	defer w.stop()
 	if w.limit != time.Hour+grace {
 		t.Errorf("limit %v: a rank's own deadline must come first", w.limit)
@@ -116,7 +116,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// A worker that reads nothing is a hang, also for a request that its socket cannot hold.
+// A worker that does not read is a hang, also for a request that is larger than the socket's buffer.
 func TestSendToNobody(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestSendToNobody(t *testing.T) {
 	go func() { ended <- p.send(large, time.Millisecond) }()
 	select {
 	case err := <-ended:
-		if !errors.Is(err, ErrHang) || !strings.Contains(err.Error(), "rank 1: takes no request for 2.001s") {
+		if !errors.Is(err, ErrHang) || !strings.Contains(err.Error(), "rank 1: did not read a request for 2.001s") {
 			t.Errorf("got %v, want a hang", err)
 		}
 	case <-time.After(time.Minute):
@@ -189,8 +189,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Whatever arrives on the control socket, decoding it does not bring the process down, and what was understood can
-// be said again.
+// Decoding arbitrary bytes from the control socket does not panic, and decoded messages can be encoded again.
 func FuzzRequest(f *testing.F) {
 	seed(f, request{Init: &initRequest{Run: "r", Devices: []gpu.Info{{Kind: "host"}}, Arms: []Arm{{Name: "ipc", Options: []byte(`{}`)}}}},
 		request{Connect: &connectRequest{Addresses: [][][]byte{{nil, []byte("x")}}}},
@@ -241,7 +240,7 @@ func again[T any](t *testing.T, b []byte) (T, bool) {
 	return first, true
 }
 
-// An outcome has the connections of all ranks that sent, and they cross as they are.
+// An outcome has the unchanged connections of all ranks that sent.
 func TestConnectionsOfAllRanks(t *testing.T) {
 	var o Outcome
 	for rank := range 2 {
@@ -266,13 +265,13 @@ func TestConnectionsOfAllRanks(t *testing.T) {
 	}
 }
 
-// Where both ranks took samples, as in bidir, an iteration lasts until the slower one has all.
+// If both ranks take samples, as in bidir, a sample is the maximum of both.
 func TestSlowerRankCounts(t *testing.T) {
 	var o Outcome
 	for _, r := range []ranReply{
 		{Samples: []int64{5, 1, 9}, Result: transport.Result{FirstNS: 7}},
 		{Samples: []int64{3, 4, 9}, Result: transport.Result{FirstNS: 6}},
-		{Result: transport.Result{FirstNS: 8}}, // a rank that only answered
+		{Result: transport.Result{FirstNS: 8}}, // a rank that did not time
 	} {
 		o.merge(&r, nil)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// process is one worker as the parent sees it.
+// process is the parent's handle of one worker.
 type process struct {
 	rank    int
 	cmd     *exec.Cmd
@@ -30,8 +30,8 @@ type process struct {
 	state   *os.ProcessState
 }
 
-// spawner starts workers from one thread that lives as long as they do: a worker asks the kernel to be killed when
-// its parent dies, and the kernel takes the thread that forked it for the parent.
+// spawner starts workers from one thread that outlives them. A worker requests SIGKILL at its parent's death
+// (PR_SET_PDEATHSIG), and for the kernel the parent is the thread that forked it.
 type spawner struct {
 	jobs chan func()
 	done chan struct{}
@@ -56,14 +56,14 @@ func (s *spawner) do(f func() error) error {
 	return <-err
 }
 
-// stop ends the thread; every worker must be gone.
+// stop ends the thread. All workers must have ended.
 func (s *spawner) stop() {
 	close(s.jobs)
 	<-s.done
 }
 
-// start launches rank r. launcher is a command line to put before the worker's own, for an emulator, a debugger or
-// a profiler.
+// start starts the worker of rank r. launcher is a command line that runs the worker, such as an emulator, a debugger
+// or a profiler.
 func (s *spawner) start(r int, p Placement, page *os.File, launcher []string, stderr io.Writer) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -133,13 +133,13 @@ func (p *process) read() {
 }
 
 func (p *process) reap(out *prefixer) {
-	_ = p.cmd.Wait() // the state says it all
+	_ = p.cmd.Wait() // ProcessState holds the result
 	p.state = p.cmd.ProcessState
 	out.flush()
 	close(p.gone)
 }
 
-// endedBy reports whether the process has ended by a signal.
+// endedBy reports whether the signal sig has ended the process.
 func (p *process) endedBy(sig syscall.Signal) bool {
 	select {
 	case <-p.gone:
@@ -162,35 +162,35 @@ func (p *process) end() string {
 	return p.state.String()
 }
 
-// loss says how the process was lost whose control connection has ended. It may live on: a launcher that closed the
-// connection, or a release of the driver's that does not return.
+// loss describes the end of a process whose control connection has ended. The process may still run: a launcher may
+// have closed the connection, or a call of the driver does not return.
 func (p *process) loss() string {
-	if p.within(patience) {
+	if p.within(exitTimeout) {
 		return p.end()
 	}
 	return fmt.Sprintf("the control connection to process %d ended, but the process did not", p.cmd.Process.Pid)
 }
 
-// patience is how long a worker has for each step of its end. Giving back a GPU's context can take a second.
-const patience = 3 * time.Second
+// exitTimeout is the deadline of each step that ends a worker. Releasing a GPU's context can take a second.
+const exitTimeout = 3 * time.Second
 
-// stop ends the process: let it leave by itself if it was told to, then hang up, then SIGTERM, then SIGKILL to its
-// whole group. Children that it left behind go with it.
+// stop ends the process and its children. It waits for a process that was sent a finish request, then closes the
+// control connection, then sends SIGTERM, then SIGKILL to the process group.
 func (p *process) stop(leaving bool) error {
 	defer func() {
 		_ = p.control.Close()
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}()
-	if leaving && p.within(patience) {
+	if leaving && p.within(exitTimeout) {
 		return nil
 	}
 	_ = p.control.Close()
-	if p.within(patience) {
+	if p.within(exitTimeout) {
 		return nil
 	}
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGCONT) // a stopped process cannot die of SIGTERM
-	if p.within(patience) {
+	if p.within(exitTimeout) {
 		return nil
 	}
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
@@ -209,21 +209,20 @@ func (p *process) within(d time.Duration) bool {
 	}
 }
 
-// send gives the process a request. One that does not read for as long as a worker may take to notice anything, and
-// whose socket is full, hangs.
+// send sends a request to the process. It returns ErrHang if the process has not read it within timeout and grace.
 func (p *process) send(r request, timeout time.Duration) error {
-	_ = p.control.SetWriteDeadline(time.Now().Add(timeout + grace)) // cannot fail: the socket does not block
+	_ = p.control.SetWriteDeadline(time.Now().Add(timeout + grace)) // cannot fail: the socket is non-blocking
 	err := p.enc.Encode(r)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Failure{Rank: p.rank, Class: ErrHang, Text: fmt.Sprintf("takes no request for %v", timeout+grace)}
+		return &Failure{Rank: p.rank, Class: ErrHang, Text: fmt.Sprintf("did not read a request for %v", timeout+grace)}
 	case err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET):
 		return fmt.Errorf("worker: rank %d: %w", p.rank, err)
 	}
-	return nil // a broken connection shows as the end of the process, which tells more
+	return nil // await reports a broken connection with the exit status of the process
 }
 
-// shared lets several writers write whole lines to one.
+// shared is a writer for concurrent use.
 type shared struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -235,7 +234,7 @@ func (s *shared) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// advised adds to an error of the system, which this machine refused, what to do where it has a usual cause.
+// advised wraps a system call's error in gpu.ErrUnsupported and adds the limit to raise, if one is the likely cause.
 func advised(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE):
@@ -246,7 +245,7 @@ func advised(err error) error {
 	return fmt.Errorf("%w: %w", err, gpu.ErrUnsupported)
 }
 
-// prefixer puts a prefix before every line.
+// prefixer writes a prefix before every line.
 type prefixer struct {
 	mu     sync.Mutex
 	w      io.Writer

@@ -26,15 +26,15 @@ const (
 	progressFD = 4
 )
 
-// Factory makes the concrete things that a worker is told to use by name.
+// Factory opens the devices and makes the transports that requests name.
 type Factory struct {
-	// Device opens a device; inject is empty or the fault that it shall commit.
+	// Device opens a device; inject is the fault that the device injects, or empty.
 	Device func(info gpu.Info, inject string) (gpu.Device, error)
 	// Transport makes a transport from its options.
 	Transport func(name string, options json.RawMessage) (transport.Transport, error)
 }
 
-// Serve is the worker's whole life. It returns the process's exit code.
+// Serve runs a worker until it ends and returns the exit code of the process.
 func Serve(f Factory) int {
 	began := abi.RawNS()
 	control := os.NewFile(controlFD, "control")
@@ -43,20 +43,20 @@ func Serve(f Factory) int {
 		fmt.Fprintln(os.Stderr, "p2pbench worker: started by p2pbench itself, not by hand")
 		return 2
 	}
-	// A child of this process that outlived it would hold them open, and the parent would wait for the child's end.
+	// A child that outlives this process must not hold them open: the parent waits for the end of the connection.
 	unix.CloseOnExec(controlFD)
 	unix.CloseOnExec(progressFD)
-	signal.Ignore(unix.SIGXFSZ) // memory beyond the limit of a file's size is an error, and says which
-	// Nothing else runs while a batch does; a collection would only disturb it. Workers keep little on the heap.
+	signal.Ignore(unix.SIGXFSZ) // beyond the limit of a file's size, ftruncate of a memfd returns an error
+	// A garbage collection would disturb the measurement, and workers need little heap.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(1 << 30)
-	runtime.LockOSThread() // the timing thread: pinned, bound to the device
+	runtime.LockOSThread() // this thread times: it is pinned and has the device's context
 	w := &server{factory: f, began: began, page: page, reply: json.NewEncoder(control)}
 	defer w.close()
 	for req := range requests(control) {
 		if err := w.handle(req); err != nil {
 			_ = w.reply.Encode(reply{Failed: toWire(err)})
-			<-make(chan struct{}) // requests() ends the process when the parent hangs up
+			<-make(chan struct{}) // wait for requests to end the process when the parent closes the connection
 		}
 		if req.Finish != nil {
 			return 0
@@ -65,7 +65,7 @@ func Serve(f Factory) int {
 	return 1
 }
 
-// requests reads control on a goroutine of its own, so that the end of the parent is noticed during a batch too.
+// requests reads control on a goroutine, so that the process also ends during a batch when the parent has ended.
 func requests(control io.Reader) <-chan request {
 	ch := make(chan request)
 	go func() {
@@ -73,7 +73,7 @@ func requests(control io.Reader) <-chan request {
 		for {
 			var r request
 			if err := d.Decode(&r); err != nil {
-				os.Exit(1) // the parent is gone, and with this process goes all it holds
+				os.Exit(1) // the parent has ended; the kernel releases all resources of this process
 			}
 			ch <- r
 		}
@@ -150,7 +150,7 @@ func (w *server) open(r initRequest) error {
 	return w.reply.Encode(reply{Opened: &rep})
 }
 
-// openDevice opens a device whose waits are this rank's.
+// openDevice opens a device that waits with this rank's deadline and progress page.
 func (w *server) openDevice(i gpu.Info, inject string) (gpu.Device, error) {
 	d, err := w.factory.Device(i, inject)
 	if waiter, ok := d.(gpu.Waiter); ok && err == nil {
@@ -218,11 +218,11 @@ func (w *server) run(r runRequest) error {
 	return w.reply.Encode(reply{Ran: &rep})
 }
 
-// touch writes to all of samples, so that the timed loop finds their pages there, and tells as it goes on: a rank that
-// waits for this one may have to wait for gigabytes.
+// touch writes to all samples, so that the timed loop causes no page faults. It reports progress, because other ranks
+// wait meanwhile and the samples may be gigabytes.
 func (w *server) touch(samples []int64) {
-	const some = 1 << 17 // 1 MiB
-	for part := range slices.Chunk(samples, some) {
+	const chunk = 1 << 17 // 1 MiB
+	for part := range slices.Chunk(samples, chunk) {
 		clear(part)
 		w.progress.At(abi.PhasePrepare)
 	}
@@ -230,7 +230,7 @@ func (w *server) touch(samples []int64) {
 
 func (w *server) health() (*gpu.Health, error) {
 	if w.monitor == nil {
-		return nil, nil //nolint:nilnil // a device without a monitor has no health to tell, and that is no failure
+		return nil, nil //nolint:nilnil // a device without a monitor has no health, and that is not an error
 	}
 	h, err := w.monitor.Health()
 	return &h, err

@@ -17,20 +17,20 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Config is what a team needs to start.
+// Config holds the settings of a team.
 type Config struct {
 	Run        string // names the run; unique on this host
 	Devices    []gpu.Info
 	Arms       []Arm
-	Region     uint64 // bytes at each end: the largest Batch.Region of the plan
+	Region     uint64 // bytes of each rank's buffer: the largest Batch.Region of the plan
 	Timeout    time.Duration
-	Placements []Placement // by rank; nil: nobody is pinned
+	Placements []Placement // by rank; nil: no rank is pinned
 	Launcher   []string    // command line before the worker's; nil: none
-	Inject     string      // fault that rank 0's device commits; "": none
-	Stderr     io.Writer   // what workers say, line by line with their rank
+	Inject     string      // fault that rank 0's device injects; "": none
+	Stderr     io.Writer   // gets the workers' output, each line prefixed with the rank
 }
 
-// Team is the workers of a run.
+// Team holds the workers of a run.
 type Team struct {
 	cfg      Config
 	page     *abi.Page
@@ -38,13 +38,13 @@ type Team struct {
 	ranks    []*process
 	Opened   []Opened           // by rank
 	Paths    [][]transport.Path // by arm, then rank
-	barriers uint64             // so far
-	groups   cgroup.Groups      // of this process, and so of the workers
-	killed   uint64             // by the kernel in these groups, for want of memory, before the workers started
-	shortage string             // why ranks must share CPUs; "": they need not
+	barriers uint64             // number of barriers so far
+	groups   cgroup.Groups      // of this process and the workers
+	killed   uint64             // OOM kills in these groups before the workers started
+	shortage string             // why ranks must share CPUs; "": each has its own
 	aborted  bool
 	closed   bool
-	ended    bool // workers were told to finish and leave by themselves
+	ended    bool // the workers have finished and exit by themselves
 }
 
 // Launch starts the workers, opens their devices and transports and connects them.
@@ -101,7 +101,7 @@ func (t *Team) start() error {
 	return nil
 }
 
-// placements is where the ranks go; CPU -1: anywhere.
+// placements returns the CPUs of each rank; CPU -1: any.
 func (t *Team) placements() []Placement {
 	if t.cfg.Placements != nil {
 		return t.cfg.Placements
@@ -121,7 +121,7 @@ func cpusOf(placements []Placement) []int {
 	return out
 }
 
-// open collects what every worker reports of its start, and their addresses by arm and rank.
+// open collects the workers' Opened reports and returns their addresses by arm and rank.
 func (t *Team) open(ctx context.Context) ([][][]byte, error) {
 	replies, err := t.await(ctx, t.all())
 	if err != nil {
@@ -160,20 +160,20 @@ func (t *Team) connect(ctx context.Context, addresses [][][]byte) error {
 	return nil
 }
 
-// Outcome is a batch as all ranks saw it.
+// Outcome is the result of a batch over all ranks.
 type Outcome struct {
-	Samples []int64       // ns; where several ranks took them, the largest of each iteration
-	FirstNS int64         // the first iteration
+	Samples []int64       // ns; if several ranks take samples, the maximum over ranks
+	FirstNS int64         // duration of the first iteration
 	Skew    time.Duration // between the first and the last rank to leave the barrier
-	Checked uint64        // payload bytes compared, all ranks together
+	Checked uint64        // payload bytes compared, sum over ranks
 	Health  []*gpu.Health // by rank, after the batch; nil for ranks that did not take part
-	Engine  string        // what moved rank 0's messages, where the path chooses by size
-	// Counters are those of the endpoints of all ranks together, since they connected.
+	Engine  string        // engine that moved rank 0's messages, if the path chooses by size
+	// Counters are the counters of all ranks' endpoints since they connected, joined over ranks.
 	Counters map[string]uint64
-	Conns    []transport.ConnStat // of all ranks
+	Conns    []transport.ConnStat // connections of all ranks
 }
 
-// Run runs one batch on those ranks.
+// Run runs one batch on the given ranks.
 func (t *Team) Run(ctx context.Context, arm int, ranks []int, b transport.Batch) (Outcome, error) {
 	if len(ranks) > 1 {
 		t.barriers++
@@ -220,7 +220,7 @@ func (o *Outcome) merge(r *ranReply, counters transport.Counters) {
 	}
 }
 
-// Finish ends the run in good order and returns the CPU seconds that each rank's process used.
+// Finish ends the run and returns the CPU seconds that each rank's process used.
 func (t *Team) Finish(ctx context.Context) ([]float64, error) {
 	for _, p := range t.ranks {
 		if err := p.send(request{Finish: &finishRequest{}}, t.cfg.Timeout); err != nil {
@@ -239,10 +239,10 @@ func (t *Team) Finish(ctx context.Context) ([]float64, error) {
 	return out, nil
 }
 
-// Kill ends one rank's process without warning. It is how tests play a crash.
+// Kill kills one rank's process. Tests use it to cause a crash.
 func (t *Team) Kill(rank int) { _ = t.ranks[rank].cmd.Process.Kill() }
 
-// Close ends every worker, whatever it is doing, and frees what the team holds. A second Close does nothing.
+// Close ends every worker, even in a batch, and releases the team's resources. A second Close does nothing.
 func (t *Team) Close() error {
 	if t.closed {
 		return nil
@@ -272,7 +272,7 @@ func (t *Team) all() []int {
 	return out
 }
 
-// abort tells every rank to return from whatever it waits for.
+// abort makes every wait of every rank return an error.
 func (t *Team) abort() {
 	if t.aborted {
 		return
@@ -291,14 +291,14 @@ func (t *Team) states() []abi.State {
 	return out
 }
 
-// event is what await waits for.
+// event is a reply or the end of a process.
 type event struct {
 	rank  int
-	reply *reply // nil: the process is gone
+	reply *reply // nil: the process has ended
 }
 
-// await collects one reply from each of ranks. It ends early, with a Failure or the context's error, when a rank
-// fails, ends, or none of them makes progress for longer than the timeout.
+// await collects one reply from each of ranks. It returns a Failure when a rank fails or ends, or no rank makes
+// progress for longer than the timeout, and the context's error when that is cancelled.
 func (t *Team) await(ctx context.Context, ranks []int) ([]reply, error) {
 	events := make(chan event, len(t.ranks))
 	stop := make(chan struct{})
@@ -333,8 +333,8 @@ func (t *Team) await(ctx context.Context, ranks []int) ([]reply, error) {
 	return got, nil
 }
 
-// failure turns the first bad news into the run's failure. A rank that was only the first to notice that its peer
-// is gone is not to blame: the end of a process explains more than a deadline.
+// failure makes the run's error from the first event of failure. If any process has ended, that rank is reported: the
+// first error may come from a peer that noticed its absence.
 func (t *Team) failure(ev event) error {
 	states := t.states()
 	t.abort()
@@ -354,16 +354,16 @@ func (t *Team) failure(ev event) error {
 	return f
 }
 
-// loss says how a process was lost, and whether the kernel ended it because a control group's memory was used up.
+// loss describes how a process ended, and whether the kernel killed it because a control group was out of memory.
 func (t *Team) loss(p *process) string {
 	text := p.loss()
 	if killed, limit := t.groups.OOMKills(); killed > t.killed && p.endedBy(unix.SIGKILL) {
-		text += fmt.Sprintf(", when the control group's memory was used up: raise %s, or use smaller sizes", limit)
+		text += fmt.Sprintf(", because the control group was out of memory: raise %s, or use smaller sizes", limit)
 	}
 	return text
 }
 
-// watch passes on the process's next reply, if one is expected, or its end.
+// watch sends one event: the process's next reply, if one is expected, or its end.
 func (p *process) watch(expected bool, events chan<- event, stop <-chan struct{}) {
 	var replies chan reply // nil: never ready
 	if expected {
@@ -384,8 +384,9 @@ func (p *process) watch(expected bool, events chan<- event, stop <-chan struct{}
 				events <- event{rank: p.rank}
 				return
 			}
-			// Its last reply may still be on the way. The socket's end tells, unless a child of it holds that open.
-			ended, overdue = nil, time.After(patience)
+			// Its last reply may still be in the socket. Read to the end of the connection, which a child of the
+			// process may hold open.
+			ended, overdue = nil, time.After(exitTimeout)
 		case <-overdue:
 			events <- event{rank: p.rank}
 			return

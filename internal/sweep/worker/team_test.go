@@ -28,7 +28,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
-// asParent makes the test binary a parent of workers that a test can kill.
+// asParent makes the test binary run as a parent of workers that a test can kill.
 const asParent = "P2PBENCH_TEST_AS_PARENT"
 
 // tagVariable marks every process of a test, since workers inherit the environment.
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// gated is ipc whose rank opens only once a file is there.
+// gated is ipc whose rank Rank opens only when a file exists.
 type gated struct {
 	transport.Transport `json:"-"`
 	Gate                string `json:"gate"` // the file; "": no gate
@@ -144,14 +144,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// endless is a batch that outlasts every test.
+// endless returns a batch that outlasts every test.
 var endless = transport.Batch{
 	Op: transport.OpLatency, Size: 4096, Window: 1, Iters: 1 << 24, Check: transport.CheckFull,
 }
 
 var both = []int{0, 1}
 
-// doing reads a worker's entry of the progress page.
+// doing reads the state of a worker from the progress page.
 func doing(pid, rank int) (s abi.State, ok bool) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/4", pid), os.O_RDWR, 0)
 	if err != nil {
@@ -191,7 +191,7 @@ func timed(t *testing.T, ended <-chan error, parents ...int) (pids []int) {
 	return pids
 }
 
-// measure runs the endless batch beside the test and passes on how it ended.
+// measure runs the endless batch in a goroutine and sends its error.
 func measure(ctx context.Context, team *worker.Team) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -208,7 +208,7 @@ func signal(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// A rank that stops without a word: its peer's deadline ends the run, and says what each of them was doing.
+// A rank is stopped: its peer's deadline ends the run, and the error has the state of both.
 func TestStoppedWorker(t *testing.T) {
 	cfg := config(t)
 	cfg.Timeout = time.Second
@@ -239,10 +239,10 @@ func TestStoppedWorker(t *testing.T) {
 			t.Errorf("%q does not say %q", err, want)
 		}
 	}
-	shut(t, team) // a stopped process cannot leave by itself
+	shut(t, team) // a stopped process cannot exit by itself
 }
 
-// Both ranks stopped: nobody is left to speak but the parent.
+// Both ranks are stopped: only the parent can report it.
 func TestAllStopped(t *testing.T) {
 	cfg := config(t)
 	cfg.Timeout = 500 * time.Millisecond
@@ -257,7 +257,7 @@ func TestAllStopped(t *testing.T) {
 	}
 }
 
-// A worker that is ended politely is a lost peer all the same.
+// A worker that is ended by SIGTERM is a lost peer.
 func TestTerminatedWorker(t *testing.T) {
 	team := launch(t, config(t))
 	ended := measure(t.Context(), team)
@@ -268,7 +268,8 @@ func TestTerminatedWorker(t *testing.T) {
 	}
 }
 
-// A launcher that closes the control connection and lives on is a lost peer: nobody waits for its end.
+// A launcher that closes the control connection and continues to run is a lost peer: the team does not wait for its
+// end.
 func TestLostControl(t *testing.T) {
 	cfg := config(t)
 	cfg.Launcher = []string{"sh", "-c", "exec 3>&-; sleep 600"}
@@ -288,7 +289,7 @@ func TestLostControl(t *testing.T) {
 	eventually(t, "what the launcher started is gone", func() bool { return len(left()) == 0 })
 }
 
-// What a worker starts, as a library may, has none of the run's descriptors and ends with the worker.
+// A child of a worker, as a library may start, has none of the run's descriptors and ends with the worker.
 func TestChildOfAWorker(t *testing.T) {
 	cfg := config(t)
 	cfg.Arms = []worker.Arm{arm(gated{Child: true})}
@@ -347,7 +348,7 @@ func TestCancelledWhileStarting(t *testing.T) {
 	}
 }
 
-// A worker that never gets through its start is a hang too.
+// A worker that does not complete its start is a hang.
 func TestHangWhileStarting(t *testing.T) {
 	cfg := config(t)
 	cfg.Timeout = 100 * time.Millisecond
@@ -396,7 +397,7 @@ func TestWorkerThatCannotStart(t *testing.T) {
 	}
 }
 
-// A CPU that cannot be pinned to is a warning: the figures are worse, not wrong.
+// A failure to pin to a CPU is a warning.
 func TestPinning(t *testing.T) {
 	cfg := config(t)
 	var set unix.CPUSet
@@ -417,7 +418,7 @@ func TestPinning(t *testing.T) {
 	}
 }
 
-// What ranks took cannot be more than the time that passed, and the checks' bytes are counted on both sides.
+// The sum of samples is at most the elapsed time, and both ranks count compared bytes.
 func TestOutcome(t *testing.T) {
 	team := launch(t, config(t))
 	b := transport.Batch{Op: transport.OpBidir, Size: 3000, Window: 2, Warmup: 3, Iters: 50, Check: transport.CheckFull}
@@ -449,8 +450,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// Of a sampled check the very bytes that were compared are counted: 64 at every step, the last 64, and all of the
-// last iteration.
+// A sampled check counts the bytes compared: 64 at every step, the last 64, and all of the last iteration.
 func TestSampledBytes(t *testing.T) {
 	team := launch(t, config(t))
 	for size, sampled := range map[uint64]uint64{ // steps are of 4096 bytes up to 256 KiB
@@ -467,7 +467,7 @@ func TestSampledBytes(t *testing.T) {
 	}
 }
 
-// ps and top say which process is which rank; behind a launcher, top does.
+// ps and top show the rank of each process; with a launcher only top does.
 func TestTitle(t *testing.T) {
 	for name, launcher := range map[string][]string{"alone": nil, "launched": {"env"}} {
 		t.Run(name, func(t *testing.T) {
@@ -492,7 +492,7 @@ func TestTitle(t *testing.T) {
 	}
 }
 
-// A connection to rank 0's socket that is not from this run is none of its business, whatever it says.
+// Rank 0 ignores connections from outside the run, whatever they send.
 func TestStrangerIsIgnored(t *testing.T) {
 	for name, says := range map[string]string{
 		"another run": `{"run": "another", "handle": {"kind": "memfd", "bytes": 4096}}`,
@@ -517,7 +517,7 @@ func TestStrangerIsIgnored(t *testing.T) {
 	}
 }
 
-// stranger connects to a run before its rank 1 can: that opens, and so connects, once gate is there.
+// stranger connects to a run before its rank 1, which opens and connects when the file gate exists.
 func stranger(run, says, gate string) error {
 	name := &net.UnixAddr{Name: "@p2pbench-" + run + "-ipc", Net: "unixpacket"}
 	var c *net.UnixConn
@@ -567,11 +567,11 @@ func parent() int {
 	return 1
 }
 
-// A parent that is killed takes its workers with it, whether they measure, wait for orders, or cannot even notice.
+// Workers end with a killed parent, whether they measure, wait for requests, or are stopped.
 func TestKilledParent(t *testing.T) {
 	for _, what := range []string{"idle", "measuring", "stopped"} {
 		t.Run(what, func(t *testing.T) {
-			config(t) // the tag, and the look for what is left
+			config(t) // sets the tag and the check for remaining processes
 			exe, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)

@@ -7,11 +7,11 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// grace is how much longer than a rank's own deadlines the parent waits: a rank that can still speak says more about
-// its hang than the parent can see.
+// grace is how much longer than a rank's own deadlines the parent waits: the error of a rank that can still reply says
+// more than the parent's.
 const grace = 2 * time.Second
 
-// watchdog notices when no rank has made progress for too long.
+// watchdog detects that no rank has made progress for longer than limit.
 type watchdog struct {
 	limit  time.Duration
 	ticker *time.Ticker
@@ -27,10 +27,10 @@ func (w *watchdog) tick() <-chan time.Time { return w.ticker.C }
 
 func (w *watchdog) stop() { w.ticker.Stop() }
 
-// progressed resets the clock.
+// progressed restarts the time limit.
 func (w *watchdog) progressed() { w.since = time.Now() }
 
-// stuck reports whether nothing has moved for longer than the limit.
+// stuck reports whether no rank's beat has changed for longer than the limit.
 func (w *watchdog) stuck(states []abi.State) bool {
 	beats := make([]uint64, len(states))
 	for i, s := range states {

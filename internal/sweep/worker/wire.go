@@ -1,17 +1,17 @@
-// Package worker runs one process per rank: it launches them by re-executing this binary, talks to them, watches
-// them and sees to it that none is left.
+// Package worker runs one process per rank: it starts them by re-executing this binary, exchanges messages with them,
+// supervises them, and leaves none running.
 //
-// Parent and worker speak JSON, one message a line, over an inherited Unix socket (descriptor 3). Each request has
-// one reply; the worker never speaks unasked.
+// Parent and worker exchange JSON, one message per line, over an inherited Unix socket (descriptor 3). The worker sends
+// one reply to each request and nothing else.
 //
 //	        init            connect            run*            finish
 //	start ────────▶ opened ─────────▶ connected ────▶ connected ────▶ finished ──▶ exit 0
 //	  │ Opened        │ Connected        │ Ran            │ Finished
 //	  └───────────────┴──── Failed ──────┴────────────────┴──▶ the parent stops everyone
 //
-// A worker whose socket reaches its end exits at once, whatever it is doing: a parent that dies takes its workers
-// with it. A progress page (descriptor 4, a memfd) shows what each rank is doing while it is deep in a timed loop,
-// and carries the parent's order to stop back to it.
+// A worker exits as soon as its socket is closed, even in a timed loop, so workers do not outlive the parent. A
+// progress page (descriptor 4, a memfd) shows the state of each rank during a timed loop and holds the flag by which
+// the parent aborts it.
 package worker
 
 import (
@@ -22,17 +22,17 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// Arm is one transport with its options: what a cell is measured with.
+// Arm is a transport with its options. A cell measures one or more arms.
 type Arm struct {
 	Name      string          `json:"name"` // as users write it: "ipc", "memcpy"
 	Transport string          `json:"transport"`
 	Options   json.RawMessage `json:"options,omitempty"`
-	// Regions is how many times the largest batch's bytes each rank's device holds for this arm; 0: two, one to send
-	// from and one to receive into.
+	// Regions is the number of buffers of the largest batch's size that each rank's device holds for this arm; 0: two,
+	// one for sending and one for receiving.
 	Regions int `json:"regions,omitempty"`
 }
 
-// request is one-of: exactly one field is set.
+// request has exactly one field set.
 type request struct {
 	Init    *initRequest    `json:"init,omitempty"`
 	Connect *connectRequest `json:"connect,omitempty"`
@@ -40,7 +40,7 @@ type request struct {
 	Finish  *finishRequest  `json:"finish,omitempty"`
 }
 
-// reply is one-of: exactly one field is set.
+// reply has exactly one field set.
 type reply struct {
 	Opened    *openedReply    `json:"opened,omitempty"`
 	Connected *connectedReply `json:"connected,omitempty"`
@@ -56,8 +56,8 @@ type initRequest struct {
 	Arms    []Arm         `json:"arms"`
 	Region  uint64        `json:"region"`
 	Timeout time.Duration `json:"timeout"`
-	CPUs    []int         `json:"cpus"`  // by rank, to pin the timing thread to; -1: do not
-	Yield   bool          `json:"yield"` // fewer CPUs, or less CPU time, than ranks
+	CPUs    []int         `json:"cpus"`  // by rank: CPU of the timing thread; -1: not pinned
+	Yield   bool          `json:"yield"` // waits yield the CPU, since ranks share CPUs
 	Inject  string        `json:"inject,omitempty"`
 	Started int64         `json:"started"` // CLOCK_MONOTONIC_RAW ns when the parent launched the process
 }
@@ -67,15 +67,15 @@ type openedReply struct {
 	Addresses [][]byte `json:"addresses"` // by arm
 }
 
-// Opened is what a worker reports of its start.
+// Opened is a worker's report after opening its device.
 type Opened struct {
-	Device    gpu.Info    `json:"device"`     // as this process sees it
-	ProcessUS float64     `json:"process_us"` // launch until the first request was read
-	DeviceUS  float64     `json:"device_us"`  // opening the device
-	CPU       int         `json:"cpu"`        // the CPU the timing thread is pinned to, -1 if it is not
+	Device    gpu.Info    `json:"device"`     // as opened in the worker
+	ProcessUS float64     `json:"process_us"` // from the launch to the first request
+	DeviceUS  float64     `json:"device_us"`  // time to open the device
+	CPU       int         `json:"cpu"`        // CPU of the timing thread; -1: not pinned
 	Clock     string      `json:"clock"`
 	Overhead  float64     `json:"overhead_ns"`
-	Health    *gpu.Health `json:"health,omitempty"` // the latest before the first batch
+	Health    *gpu.Health `json:"health,omitempty"` // latest reading before the first batch
 	Warnings  []string    `json:"warnings,omitempty"`
 }
 
@@ -85,7 +85,7 @@ type connectRequest struct {
 
 type connectedReply struct {
 	Paths []transport.Path `json:"paths"` // by arm
-	// Health is read again here: connecting may have moved bytes.
+	// Health is read again, because connecting may transfer bytes over the link.
 	Health *gpu.Health `json:"health,omitempty"`
 }
 
@@ -98,7 +98,7 @@ type ranReply struct {
 	Result  transport.Result `json:"result"`
 	Samples []int64          `json:"samples"`
 	Health  *gpu.Health      `json:"health,omitempty"`
-	// Counters are the endpoint's, since it connected.
+	// Counters are the endpoint's counters since it connected.
 	Counters map[string]uint64 `json:"counters,omitempty"`
 }
 
@@ -108,7 +108,7 @@ type finishedReply struct {
 	CPUSeconds float64 `json:"cpu_seconds"` // user and system time of the process
 }
 
-// failedReply carries an error across: its class and, for corruption, its figures.
+// failedReply is an error: its class, its text and, for corruption, the details.
 type failedReply struct {
 	Class   string                  `json:"class"`
 	Text    string                  `json:"text"`

@@ -61,7 +61,7 @@ func TestRefuses(t *testing.T) {
 		says string
 	}{
 		{memcpy.Options{Timing: "sundial"}, "memcpy: --timing sundial: use host or device"},
-		{memcpy.Options{Timing: memcpy.TimingDevice, Engine: "cpu-nt"}, "memcpy: --engine cpu-nt: it belongs to --timing host"},
+		{memcpy.Options{Timing: memcpy.TimingDevice, Engine: "cpu-nt"}, "memcpy: --engine cpu-nt: it applies to --timing host"},
 	} {
 		if _, err := memcpy.New(c.o); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.says)
