@@ -118,6 +118,7 @@ func TestWatchdog(t *testing.T) {
 
 // A worker that does not read is a hang, also for a request that is larger than the socket's buffer.
 func TestSendToNobody(t *testing.T) {
+	t.Parallel()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)

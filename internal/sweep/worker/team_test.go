@@ -31,7 +31,7 @@ import (
 // asParent makes the test binary run as a parent of workers that a test can kill.
 const asParent = "P2PBENCH_TEST_AS_PARENT"
 
-// tagVariable marks every process of a test, since workers inherit the environment.
+// tagVariable marks every process of a test.
 const tagVariable = "P2PBENCH_TEST_TAG"
 
 func TestMain(m *testing.M) {
@@ -77,16 +77,34 @@ func arm(g gated) worker.Arm {
 	return worker.Arm{Name: "ipc", Transport: "ipc", Options: b}
 }
 
-// config is a team of two on CPU memory whose processes carry tag.
+// tag is the environment variable that marks the processes of a test, with its value.
+func tag(t *testing.T) string { return fmt.Sprintf("%s=%s-%d", tagVariable, t.Name(), os.Getpid()) }
+
+// config is a team of two on CPU memory whose processes carry the test's tag, since they inherit the environment.
 func config(t *testing.T) worker.Config {
+	t.Helper()
+	name, value, _ := strings.Cut(tag(t), "=")
+	t.Setenv(name, value)
+	return pair(t)
+}
+
+// parallel is config for a test that sits out deadlines: it runs beside others, which no environment is set for.
+func parallel(t *testing.T) worker.Config {
+	t.Helper()
+	t.Parallel()
+	cfg := pair(t)
+	cfg.Launcher = []string{"env", tag(t)}
+	return cfg
+}
+
+func pair(t *testing.T) worker.Config {
 	t.Helper()
 	infos, err := host.Driver().Devices()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(tagVariable, fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()))
 	t.Cleanup(func() {
-		for _, pid := range left() {
+		for _, pid := range left(t) {
 			t.Errorf("process %d is left", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -97,9 +115,9 @@ func config(t *testing.T) worker.Config {
 	}
 }
 
-// left lists the processes with this one's tag, itself and zombies excluded.
-func left() []int {
-	want := "\x00" + tagVariable + "=" + os.Getenv(tagVariable) + "\x00"
+// left lists the processes with the test's tag, this one and zombies excluded.
+func left(t *testing.T) []int {
+	want := "\x00" + tag(t) + "\x00"
 	dirs, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is well-formed
 	var pids []int
 	for _, path := range dirs {
@@ -130,7 +148,7 @@ func shut(t *testing.T, team *worker.Team) {
 	if err := team.Close(); err != nil {
 		t.Error(err)
 	}
-	if pids := left(); len(pids) > 0 {
+	if pids := left(t); len(pids) > 0 {
 		t.Errorf("processes %v are left after Close", pids)
 	}
 }
@@ -179,7 +197,7 @@ func timed(t *testing.T, ended <-chan error, parents ...int) (pids []int) {
 			t.Fatalf("ended before both ranks measured: %v", err)
 		default:
 		}
-		pids = slices.DeleteFunc(left(), func(pid int) bool { return slices.Contains(parents, pid) })
+		pids = slices.DeleteFunc(left(t), func(pid int) bool { return slices.Contains(parents, pid) })
 		slices.Sort(pids) // started, and so numbered, in the order of ranks
 		for rank, pid := range pids {
 			if s, ok := doing(pid, rank); !ok || s.Phase != abi.PhaseTimed || s.Iter < 10 {
@@ -210,7 +228,7 @@ func signal(t *testing.T, pid int, sig syscall.Signal) {
 
 // A rank is stopped: its peer's deadline ends the run, and the error has the state of both.
 func TestStoppedWorker(t *testing.T) {
-	cfg := config(t)
+	cfg := parallel(t)
 	cfg.Timeout = time.Second
 	team := launch(t, cfg)
 	ended := measure(t.Context(), team)
@@ -244,7 +262,7 @@ func TestStoppedWorker(t *testing.T) {
 
 // Both ranks are stopped: only the parent can report it.
 func TestAllStopped(t *testing.T) {
-	cfg := config(t)
+	cfg := parallel(t)
 	cfg.Timeout = 500 * time.Millisecond
 	team := launch(t, cfg)
 	ended := measure(t.Context(), team)
@@ -271,8 +289,8 @@ func TestTerminatedWorker(t *testing.T) {
 // A launcher that closes the control connection and continues to run is a lost peer: the team does not wait for its
 // end.
 func TestLostControl(t *testing.T) {
-	cfg := config(t)
-	cfg.Launcher = []string{"sh", "-c", "exec 3>&-; sleep 600"}
+	cfg := parallel(t)
+	cfg.Launcher = append(cfg.Launcher, "sh", "-c", "exec 3>&-; sleep 600")
 	ended := make(chan error, 1)
 	go func() {
 		_, err := worker.Launch(t.Context(), cfg)
@@ -286,7 +304,7 @@ func TestLostControl(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("waits for a process that has hung up")
 	}
-	eventually(t, "what the launcher started is gone", func() bool { return len(left()) == 0 })
+	eventually(t, "what the launcher started is gone", func() bool { return len(left(t)) == 0 })
 }
 
 // A child of a worker, as a library may start, has none of the run's descriptors and ends with the worker.
@@ -295,7 +313,7 @@ func TestChildOfAWorker(t *testing.T) {
 	cfg.Arms = []worker.Arm{arm(gated{Child: true})}
 	team := launch(t, cfg)
 	children := 0
-	for _, pid := range left() {
+	for _, pid := range left(t) {
 		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) != "sleep" {
 			continue
 		}
@@ -315,7 +333,7 @@ func TestChildOfAWorker(t *testing.T) {
 	if err := team.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the children are gone", func() bool { return len(left()) == 0 })
+	eventually(t, "the children are gone", func() bool { return len(left(t)) == 0 })
 }
 
 func TestCancelled(t *testing.T) {
@@ -338,19 +356,19 @@ func TestCancelledWhileStarting(t *testing.T) {
 		_, err := worker.Launch(ctx, cfg)
 		ended <- err
 	}()
-	eventually(t, "two workers", func() bool { return len(left()) == 2 })
+	eventually(t, "two workers", func() bool { return len(left(t)) == 2 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
-	if pids := left(); len(pids) > 0 {
+	if pids := left(t); len(pids) > 0 {
 		t.Errorf("processes %v are left", pids)
 	}
 }
 
 // A worker that does not complete its start is a hang.
 func TestHangWhileStarting(t *testing.T) {
-	cfg := config(t)
+	cfg := parallel(t)
 	cfg.Timeout = 100 * time.Millisecond
 	cfg.Arms = []worker.Arm{arm(gated{Gate: filepath.Join(t.TempDir(), "never"), Rank: 1})}
 	_, err := worker.Launch(t.Context(), cfg)
@@ -390,7 +408,7 @@ func TestWorkerThatCannotStart(t *testing.T) {
 			if c.class != nil && !errors.Is(err, c.class) {
 				t.Errorf("%v is not %v", err, c.class)
 			}
-			if pids := left(); len(pids) > 0 {
+			if pids := left(t); len(pids) > 0 {
 				t.Errorf("processes %v are left", pids)
 			}
 		})
@@ -475,7 +493,7 @@ func TestTitle(t *testing.T) {
 			cfg.Launcher = launcher
 			launch(t, cfg)
 			lines, short := map[string]int{}, map[string]int{}
-			for _, pid := range left() {
+			for _, pid := range left(t) {
 				cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 				comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				lines[strings.ReplaceAll(string(cmdline), "\x00", " ")]++
@@ -597,12 +615,12 @@ func TestKilledParent(t *testing.T) {
 			if err != nil {
 				t.Errorf("the parent never became ready: %v", err)
 			}
-			if n := len(left()); n != 3 {
+			if n := len(left(t)); n != 3 {
 				t.Errorf("%d processes, want a parent and two workers", n)
 			}
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait() // killed
-			eventually(t, "the workers are gone", func() bool { return len(left()) == 0 })
+			eventually(t, "the workers are gone", func() bool { return len(left(t)) == 0 })
 		})
 	}
 }

@@ -195,6 +195,9 @@ func (s Subject) sizes(t *testing.T) {
 	first := uint64(0)
 	for _, op := range transport.Ops {
 		for _, size := range s.possible(sizes) {
+			if testing.Short() && op != transport.OpLatency && (size == 1<<20 || size == 3000001) {
+				continue // 1<<20+1 is sent by every operation
+			}
 			b := batch(op, size)
 			b.First = first
 			s.must(t, team, b)
@@ -229,11 +232,18 @@ func (s Subject) windows(t *testing.T) {
 
 func (s Subject) checks(t *testing.T) {
 	team := s.team(t, 8<<20, nil)
-	for _, check := range []transport.Check{transport.CheckOff, transport.CheckSample, transport.CheckFull} {
+	for _, c := range []struct {
+		check transport.Check
+		sizes []uint64
+	}{
+		{transport.CheckOff, []uint64{0, 5000}},
+		{transport.CheckSample, []uint64{0, 1, 64, 65, 5000, 1<<20 + 3}},
+		{transport.CheckFull, []uint64{0, 5000}}, // the other sizes are those of `sizes`
+	} {
 		for _, op := range transport.Ops {
-			for _, size := range s.possible([]uint64{0, 1, 64, 65, 5000, 1<<20 + 3}) {
+			for _, size := range s.possible(c.sizes) {
 				b := batch(op, size)
-				b.Check = check
+				b.Check = c.check
 				s.must(t, team, b)
 			}
 		}
@@ -247,6 +257,9 @@ func (s Subject) large(t *testing.T) {
 			t.Errorf("%d bytes: got %v, want an error that names the maximum", s.MaxSize+1, err)
 		}
 		return
+	}
+	if testing.Short() {
+		t.Skip("-short: writes 9 GB of memory")
 	}
 	b := batch(transport.OpLatency, 4<<30+12345)
 	if s.Free < 5*b.Region() {
