@@ -13,24 +13,20 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs/verbstest"
 )
 
-// randomCommands says how many commands TestRandomCommands tries instead of the few that fit every run of the tests, and
-// randomSeed with which seed.
-const (
-	randomCommands = "P2PBENCH_TEST_COMMANDS"
-	randomSeed     = "P2PBENCH_TEST_SEED"
-)
+// randomSeed says with which seed TestRandomCommands chooses.
+const randomSeed = "P2PBENCH_TEST_SEED"
 
-func numberFrom(t *testing.T, variable string, otherwise uint64) uint64 {
+func seedOfCommands(t *testing.T) uint64 {
 	t.Helper()
-	text := os.Getenv(variable)
+	text := os.Getenv(randomSeed)
 	if text == "" {
-		return otherwise
+		return 1
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
+	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
+		t.Fatalf("%s: %v", randomSeed, err)
 	}
-	return n
+	return seed
 }
 
 // flagValues are values that a flag may be given, most of which exist. "": the flag stands alone.
@@ -108,9 +104,12 @@ func randomCommand(r *rand.Rand) []string {
 }
 
 // What a plan accepts is measured to its end, and what cannot be is refused by plan and run alike, in the same words and
-// before anything runs. P2PBENCH_TEST_COMMANDS=600 tries more of them.
+// before anything runs.
 func TestRandomCommands(t *testing.T) {
-	count, seed := numberFrom(t, randomCommands, 40), numberFrom(t, randomSeed, 1)
+	count, seed := 600, seedOfCommands(t)
+	if testing.Short() {
+		count = 40
+	}
 	env := verbstest.Env(verbstest.Build(t))
 	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same commands each time
 	outcomes := map[int]int{}

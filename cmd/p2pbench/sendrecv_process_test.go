@@ -53,6 +53,7 @@ func TestKilledKernels(t *testing.T) {
 func TestStoppedKernels(t *testing.T) {
 	for name, flags := range waitingKernels {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
 			c := newCommand(t, slices.Concat([]string{
 				"sendrecv", "--device", "host", "--sizes", "4K", "--op", "bidir", "-n", "1000000", "-w", "0",
 				"--timeout", "1s", "-q",

@@ -36,7 +36,7 @@ func TestDurationIsMeasured(t *testing.T) {
 	for _, c := range lasting {
 		for _, op := range []string{"latency", "stream"} {
 			t.Run(c.name+" "+op, func(t *testing.T) {
-				cmd := newCommand(t, append(c.args, "--device", "host", "--op", op, "-w", "4", "-D", "300ms", "--format", "json")...)
+				cmd := newCommand(t, append(c.args, "--device", "host", "--op", op, "-w", "4", "-D", "100ms", "--format", "json")...)
 				if c.libraries != nil {
 					cmd.Env = append(cmd.Env, c.libraries(t)...)
 				}

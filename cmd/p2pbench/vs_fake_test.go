@@ -2,34 +2,55 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/p2pbench/p2pbench/internal/report/record"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 )
 
+const fakeNCCLSource = "../../internal/transport/nccl/testdata/fakenccl.c"
+
 // fakeNCCL is a file with a driver of two GPUs and an NCCL in it, for a machine that has neither.
 func fakeNCCL(t *testing.T) string {
 	t.Helper()
-	source := filepath.Join("..", "..", "internal", "transport", "nccl", "testdata", "fakenccl.c")
-	if _, err := os.Stat(source); err != nil {
+	if _, err := os.Stat(fakeNCCLSource); err != nil {
 		t.Skipf("the fake library needs the source tree: %v", err)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skipf("the fake library needs a compiler: %v", err)
 	}
 	lib := filepath.Join(t.TempDir(), "fakenccl.so")
-	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-fPIC", "-shared", "-I../../internal", source, "-o", lib).CombinedOutput(); err != nil {
-		t.Fatalf("gcc %s: %v\n%s", source, err, out)
+	b, err := compiledNCCL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(lib, b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return lib
 }
+
+// compiledNCCL compiles it, once for all tests.
+var compiledNCCL = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "p2pbench-fake-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	lib := filepath.Join(dir, "fakenccl.so")
+	if out, err := exec.Command("gcc", "-std=gnu11", "-O2", "-fPIC", "-shared", "-I../../internal", fakeNCCLSource, "-o", lib).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("gcc %s: %w\n%s", fakeNCCLSource, err, out)
+	}
+	return os.ReadFile(lib)
+})
 
 // NCCL by the host and as graphs, by its own choice and bound, stand beside each other in one run, each with the thread
 // blocks that it was seen to launch.

@@ -2,11 +2,13 @@ package memcpy_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,23 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/transporttest"
 )
 
+const fakeSource = "../../gpu/cuda/testdata/fakecuda.c"
+
+// compiledFake compiles the driver without a GPU, once for all tests.
+var compiledFake = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "p2pbench-fake-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	lib := filepath.Join(dir, "fakecuda.so")
+	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I../..", fakeSource, "-o", lib}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("gcc %s: %w\n%s", fakeSource, err, out)
+	}
+	return os.ReadFile(lib)
+})
+
 // onFake runs body in another process with a driver without a GPU, since libraries are loaded once per process.
 func onFake(t *testing.T, env []string, body func(t *testing.T)) {
 	t.Helper()
@@ -23,19 +42,21 @@ func onFake(t *testing.T, env []string, body func(t *testing.T)) {
 		body(t)
 		return
 	}
-	source := filepath.Join("..", "..", "gpu", "cuda", "testdata", "fakecuda.c")
-	if _, err := os.Stat(source); err != nil {
+	if _, err := os.Stat(fakeSource); err != nil {
 		t.Skipf("the fake driver needs the source tree: %v", err)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skipf("the fake driver needs a compiler: %v", err)
 	}
 	lib := filepath.Join(t.TempDir(), "fakecuda.so")
-	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I../..", source, "-o", lib}
-	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc %s: %v\n%s", source, err, out)
+	b, err := compiledFake()
+	if err != nil {
+		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+	if err := os.WriteFile(lib, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m", fmt.Sprint("-test.short=", testing.Short()))
 	cmd.Env = slices.Concat(os.Environ(), env, []string{"P2PBENCH_LIBCUDA=" + lib, "P2PBENCH_TEST_CHILD=" + t.Name()})
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -46,7 +46,7 @@ func (f fake) rerun(t *testing.T, pattern string, env ...string) string {
 	if f.noNCCL {
 		ncclLib = filepath.Join(t.TempDir(), "missing.so")
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.timeout=5m")
+	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.timeout=5m", fmt.Sprint("-test.short=", testing.Short()))
 	cmd.Env = slices.Concat(os.Environ(), []string{"P2PBENCH_LIBCUDA=" + lib, "P2PBENCH_LIBNCCL=" + ncclLib}, f.env, env)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

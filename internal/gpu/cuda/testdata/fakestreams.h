@@ -53,6 +53,14 @@ static int covered(uint64_t o, uint64_t n, uint64_t step) {
 	return !step || o % step < P2P_SAMPLE_BYTES || o + P2P_SAMPLE_BYTES >= n;
 }
 
+/* The first byte from o on that counts. */
+static uint64_t next_covered(uint64_t o, uint64_t n, uint64_t step) {
+	if (covered(o, n, step))
+		return o;
+	const uint64_t next = (o / step + 1) * step, tail = n - P2P_SAMPLE_BYTES;
+	return next < tail ? next : tail;
+}
+
 /* Words at any address. */
 typedef uint32_t __attribute__((aligned(1), may_alias)) word;
 
@@ -80,9 +88,8 @@ static void fill(const uint64_t *a) {
 	uint8_t *p = (uint8_t *)(uintptr_t)a[0];
 	uint64_t o = a[3] ? 0 : a[1] / 4 * 4;
 	fill_words((word *)p, o / 4, a[2]);
-	for (; o < a[1]; o++)
-		if (covered(o, a[1], a[3]))
-			p[o] = p2p_payload_byte(a[2], o);
+	for (; o < a[1]; o = next_covered(o + 1, a[1], a[3]))
+		p[o] = p2p_payload_byte(a[2], o);
 }
 
 static void check(const uint64_t *a) {
@@ -91,8 +98,8 @@ static void check(const uint64_t *a) {
 	uint64_t o = a[3] ? 0 : a[1] / 4 * 4;
 	if (diff_words((const word *)p, o / 4, a[2]))
 		o = 0;
-	for (; o < a[1]; o++)
-		if (covered(o, a[1], a[3]) && p[o] != p2p_payload_byte(a[2], o)) {
+	for (; o < a[1]; o = next_covered(o + 1, a[1], a[3]))
+		if (p[o] != p2p_payload_byte(a[2], o)) {
 			found[0]++;
 			found[1] = o < found[1] ? o : found[1];
 		}

@@ -28,7 +28,7 @@ func OnFake(t *testing.T, faults string, body func(t *testing.T)) {
 	}
 	env, count := verbstest.Log(t)
 	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
-	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.timeout=5m")
+	cmd := exec.Command("/proc/self/exe", "-test.run="+pattern, "-test.v", "-test.timeout=5m", fmt.Sprint("-test.short=", testing.Short()))
 	cmd.Env = slices.Concat(os.Environ(), verbstest.Env(verbstest.Build(t), faults), env, []string{child + "=" + t.Name()})
 	out, err := cmd.CombinedOutput()
 	if err != nil {
