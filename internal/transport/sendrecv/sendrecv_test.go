@@ -410,7 +410,7 @@ func TestDeadline(t *testing.T) {
 	for _, c := range deadlines {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // they wait most of the time
-			c.run(t, cpus(t, 2), 4*time.Second)
+			c.run(t, cpus(t, 2), 2*time.Second)
 		})
 	}
 }
