@@ -184,6 +184,15 @@ func batch(op transport.Op, size uint64) transport.Batch {
 	return b
 }
 
+// oneOfMany is a batch of a test that runs many batches on one team. The short form has fewer messages.
+func oneOfMany(op transport.Op, size uint64) transport.Batch {
+	b := batch(op, size)
+	if testing.Short() {
+		b.Warmup, b.Iters = 1, 3
+	}
+	return b
+}
+
 // possible returns the sizes that the transport supports.
 func (s Subject) possible(sizes []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(sizes), func(size uint64) bool { return size < s.MinSize })
@@ -198,7 +207,7 @@ func (s Subject) sizes(t *testing.T) {
 			if testing.Short() && op != transport.OpLatency && (size == 1<<20 || size == 3000001) {
 				continue // 1<<20+1 is sent by every operation
 			}
-			b := batch(op, size)
+			b := oneOfMany(op, size)
 			b.First = first
 			s.must(t, team, b)
 			first += 7
@@ -212,7 +221,7 @@ func (s Subject) offsets(t *testing.T) {
 	team := s.team(t, b.Region(), nil)
 	for _, off := range []uint64{1, 2, 3, 4, 8, 13, 16, 64, 513} {
 		for _, size := range []uint64{1, 17, 4096, 70001} {
-			b := batch(transport.OpBidir, size)
+			b := oneOfMany(transport.OpBidir, size)
 			b.Offset = off
 			s.must(t, team, b)
 		}
@@ -242,7 +251,7 @@ func (s Subject) checks(t *testing.T) {
 	} {
 		for _, op := range transport.Ops {
 			for _, size := range s.possible(c.sizes) {
-				b := batch(op, size)
+				b := oneOfMany(op, size)
 				b.Check = c.check
 				s.must(t, team, b)
 			}
