@@ -43,6 +43,8 @@ var floors = []floor{
 	{path: "internal/rlimit"},
 	{path: "internal/knob"},
 	{path: "internal/report", imports: []string{"internal/report/..."}},
+	{path: "internal/verdict", imports: []string{"internal/report/record"}, tests: []string{"internal/report/..."}},
+	{path: "internal/verdict/view", imports: []string{"internal/verdict", "internal/report", "internal/report/record"}},
 	{path: "internal/claim", imports: []string{"internal/report", "internal/report/record"}, tests: []string{"internal/report/..."}},
 	{
 		path:    "internal/sweep",

@@ -1,0 +1,138 @@
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+)
+
+// Noise is runs of one kind, by cell and run, in the order in which they took place.
+type Noise [][]float64
+
+// Power is what a comparison of so many runs a side finds.
+type Power struct {
+	Runs        int
+	FalseAlarms float64   // how often it calls a cell of equal sides a regression
+	Passes      float64   // how often it passes equal sides
+	Found       []float64 // by cell: how often it finds that cell's change by the effect, when the others stay
+}
+
+// Worst is the smallest of Found.
+func (p Power) Worst() float64 {
+	worst := 1.0
+	for _, f := range p.Found {
+		worst = min(worst, f)
+	}
+	return worst
+}
+
+// Blocks of runs are A B B A and B A A B in turn.
+var (
+	abba = []bool{false, true, true, false}
+	baab = []bool{true, false, false, true}
+)
+
+// BlockSize is how many runs are in a block, half of them head's.
+const BlockSize = 4
+
+// InBlocks gives the labels of so many blocks, and the number of each run's block.
+func InBlocks(blocks int) (head []bool, block []int) {
+	for b := range blocks {
+		labels := abba
+		if b%2 == 1 {
+			labels = baab
+		}
+		for _, l := range labels {
+			head, block = append(head, l), append(block, b)
+		}
+	}
+	return head, block
+}
+
+// At gives the power of comparisons in blocks, so many runs a side, by so many trials. A trial draws blocks of runs that
+// followed each other, with replacement, so that it drifts as the machine did, and labels them in turns. A cell's change
+// by the effect moves its estimate and its bounds by just as much, so one trial tells of every cell.
+func (n Noise) At(runs int, rule Rule, alpha float64, trials int) (Power, error) {
+	p := Power{Runs: runs, Found: make([]float64, len(n))}
+	if len(n) == 0 || len(n[0]) < BlockSize {
+		return p, fmt.Errorf("verdict: power needs at least %d runs", BlockSize)
+	}
+	results := make([][]Change, trials)
+	errs := make([]error, trials)
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range trials {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			random := rand.New(rand.NewPCG(uint64(runs), uint64(i)))
+			results[i], errs[i] = n.draw(runs, random).changes(alpha, drawnForPower)
+		})
+	}
+	wait.Wait()
+	effect := math.Log1p(rule.Effect)
+	for i, changes := range results {
+		if errs[i] != nil {
+			return p, errs[i]
+		}
+		alarm, pass := false, true
+		for cell, c := range changes {
+			alarm = alarm || rule.Judge(c) == Regress
+			pass = pass && rule.Judge(c) == Pass
+			if rule.Judge(Change{c.Estimate + effect, c.Low + effect, c.High + effect}) == Regress {
+				p.Found[cell] += 1 / float64(trials)
+			}
+		}
+		if alarm {
+			p.FalseAlarms += 1 / float64(trials)
+		}
+		if pass {
+			p.Passes += 1 / float64(trials)
+		}
+	}
+	return p, nil
+}
+
+// drawnForPower is how many assignments a trial draws: fewer than a comparison, of which there is one.
+const drawnForPower = 999
+
+func (n Noise) draw(runs int, random *rand.Rand) Trial {
+	var t Trial
+	t.Head, t.Blocks = InBlocks(runs / (BlockSize / 2))
+	t.Values = make([][]float64, len(n))
+	for range runs / (BlockSize / 2) {
+		from := random.IntN(len(n[0]) - BlockSize + 1)
+		for cell, values := range n {
+			t.Values[cell] = append(t.Values[cell], values[from:from+BlockSize]...)
+		}
+	}
+	return t
+}
+
+// Enough looks for the fewest runs a side, up to most, that do what is wanted with a probability of at least atLeast,
+// beyond the doubt that so many trials leave (95 %). It is not ok if most do not.
+func (n Noise) Enough(rule Rule, alpha, atLeast float64, trials, most int, wanted func(Power) float64) (Power, bool, error) {
+	least := Needed(len(n), alpha, true)
+	good := func(p Power) bool {
+		return wanted(p) >= atLeast+1.645*math.Sqrt(atLeast*(1-atLeast)/float64(trials))
+	}
+	last, err := n.At(max(least, most/2*2), rule, alpha, trials)
+	if err != nil || !good(last) {
+		return last, false, err
+	}
+	for lo, hi := least/2, last.Runs/2; lo < hi; {
+		mid := (lo + hi) / 2
+		p, err := n.At(2*mid, rule, alpha, trials)
+		if err != nil {
+			return p, false, err
+		}
+		if good(p) {
+			hi, last = mid, p
+		} else {
+			lo = mid + 1
+		}
+	}
+	return last, true, nil
+}
