@@ -201,7 +201,7 @@ func TestChangesMove(t *testing.T) {
 		for run, head := range trial.Head {
 			for c := range trial.Values {
 				if head {
-					trial.Values[c][run] += 1
+					trial.Values[c][run]++
 				}
 			}
 		}

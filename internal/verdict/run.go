@@ -1,0 +1,207 @@
+package verdict
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/report/record"
+)
+
+// Run is one observation of every cell: a run of fresh processes.
+type Run struct {
+	Name    string // where it was read
+	Session string // runs that followed each other on one machine
+	Version string // of the p2pbench that ran
+	Command []string
+	Started time.Time
+	Facts   []Fact
+	Cells   []Cell
+}
+
+// Cell is one cell of a run.
+type Cell struct {
+	Key
+	Facts []Fact
+	P50   float64 // µs
+	P99   float64 // µs; 0: the samples do not carry it
+	Bytes uint64  // that P50 moves in one direction
+}
+
+// Key tells the cells of a run apart.
+type Key struct {
+	Transport string `json:"transport"`
+	Op        string `json:"op"`
+	Size      uint64 `json:"size"`
+	Offset    uint64 `json:"offset,omitempty"`
+}
+
+func (k Key) String() string {
+	text := fmt.Sprintf("%s %s, %d bytes", k.Transport, k.Op, k.Size)
+	if k.Offset > 0 {
+		text += fmt.Sprintf(" at offset %d", k.Offset)
+	}
+	return text
+}
+
+// Fact is something that must be equal on both sides for figures to be comparable.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// IncomparableError says why runs cannot be judged: they are of different things, or invalid.
+type IncomparableError struct{ Why string }
+
+func (e *IncomparableError) Error() string { return e.Why }
+
+func incomparable(format string, a ...any) error {
+	return &IncomparableError{fmt.Sprintf(format, a...)}
+}
+
+// carriesP99 is from how many samples on p99 is not merely their maximum.
+const carriesP99 = 100
+
+// Read makes a run of a document that `--out` wrote. Its error is an *[IncomparableError] if the document is sound and
+// its run is not.
+func Read(name string, data []byte) (Run, error) {
+	d, err := record.Read(bytes.NewReader(data))
+	if err != nil {
+		return Run{}, err
+	}
+	if d.Exit != 0 {
+		return Run{}, incomparable("%s: the run ended with exit code %d: a comparison takes runs that ended well", name, d.Exit)
+	}
+	if len(d.Cells) == 0 {
+		return Run{}, incomparable("%s: the run has no cells", name)
+	}
+	r := Run{Name: name, Version: d.Version, Command: d.Command, Started: d.Started, Facts: surroundings(d)}
+	seen := map[Key]bool{}
+	for _, c := range d.Cells {
+		cell := cellOf(c)
+		switch {
+		case c.Invalid != nil:
+			return Run{}, incomparable("%s: %s: invalid: %s", name, cell.Key, *c.Invalid)
+		case c.N == 0 || c.Lat.P50 <= 0:
+			return Run{}, incomparable("%s: %s: no time was measured", name, cell.Key)
+		case seen[cell.Key]:
+			return Run{}, incomparable("%s: %s: is there twice", name, cell.Key)
+		}
+		seen[cell.Key] = true
+		r.Cells = append(r.Cells, cell)
+	}
+	return r, nil
+}
+
+func cellOf(c record.Cell) Cell {
+	cell := Cell{
+		Key: Key{Transport: c.Transport, Op: c.Op, Size: c.Size, Offset: c.Offset},
+		P50: c.Lat.P50, Bytes: c.Size * uint64(max(c.Window, 1)), Facts: facts(c),
+	}
+	if c.N >= carriesP99 {
+		cell.P99 = c.Lat.P99
+	}
+	return cell
+}
+
+// surroundings are what has to be equal of the whole run.
+func surroundings(d record.Document) []Fact {
+	all := []Fact{{"schema", cmp.Or(d.Schema, record.Schema)}, {"architecture", d.Env.Arch}}
+	e := d.Env
+	all = append(all,
+		Fact{"CPU", fmt.Sprintf("%s, %d CPUs", e.CPU.Model, e.CPU.Count)},
+		Fact{"CPU governor", e.CPU.Governor})
+	for _, r := range e.Ranks {
+		text := r.Device.Kind + " " + r.Device.Name
+		if r.Device.Kind != "host" { // whose memory is the machine's
+			text += fmt.Sprintf(" %s, %d bytes", r.Device.Arch, r.Device.Memory)
+		}
+		all = append(all, Fact{fmt.Sprintf("device of rank %d", r.Rank), text})
+	}
+	if e.Link != nil {
+		all = append(all, Fact{"link", strings.Trim(fmt.Sprintf("%s %d %s", e.Link.Type, e.Link.Count, e.Link.Detail), " ")})
+	}
+	all = append(all, Fact{"driver", e.Driver})
+	for _, name := range slices.Sorted(maps.Keys(e.Libraries)) {
+		all = append(all, Fact{"library " + name, e.Libraries[name]})
+	}
+	return all
+}
+
+// settingPrefix begins the name of a fact that is a setting.
+const settingPrefix = "knob "
+
+// facts is what has to be equal of a cell.
+func facts(c record.Cell) []Fact {
+	var vs []string
+	for _, v := range c.Vs {
+		vs = append(vs, v.Name)
+	}
+	all := []Fact{
+		{"device", c.Device},
+		{"ranks", strconv.Itoa(c.Ranks)},
+		{"baselines", strings.Join(vs, ",")},
+		{"path", c.Path},
+		{"engine", c.Engine},
+		{"completion", c.Completion},
+		{"window", strconv.Itoa(c.Window)},
+		{"warm-up", strconv.Itoa(c.Warmup)},
+		{"iterations", strconv.Itoa(c.Iters)},
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Knobs)) {
+		all = append(all, Fact{settingPrefix + name, c.Knobs[name]})
+	}
+	return all
+}
+
+// isSetting reports whether a fact follows from a path's settings, which a comparison of settings varies.
+func isSetting(name string) bool {
+	return strings.HasPrefix(name, settingPrefix) ||
+		slices.Contains([]string{"path", "engine", "completion", "window", "warm-up", "iterations"}, name)
+}
+
+// Difference is a fact that is not equal on both sides; "" where a side has none.
+type Difference struct {
+	Name string `json:"name"`
+	Base string `json:"base"`
+	Head string `json:"head"`
+}
+
+func (d Difference) String() string {
+	value := func(s string) string {
+		if s == "" {
+			return "absent"
+		}
+		return strconv.Quote(s)
+	}
+	return fmt.Sprintf("%s is %s in base and %s in head", d.Name, value(d.Base), value(d.Head))
+}
+
+// differences are the facts of a that b has otherwise or not, then those that only b has.
+func differences(a, b []Fact) []Difference {
+	var all []Difference
+	find := func(facts []Fact, name string) string {
+		for _, f := range facts {
+			if f.Name == name {
+				return f.Value
+			}
+		}
+		return ""
+	}
+	for _, f := range a {
+		if v := find(b, f.Name); v != f.Value {
+			all = append(all, Difference{f.Name, f.Value, v})
+		}
+	}
+	for _, f := range b {
+		if f.Value != "" && find(a, f.Name) == "" && !slices.ContainsFunc(all, func(d Difference) bool { return d.Name == f.Name }) {
+			all = append(all, Difference{f.Name, "", f.Value})
+		}
+	}
+	return all
+}
