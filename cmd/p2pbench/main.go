@@ -26,15 +26,18 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/sweep/worker"
+	"github.com/p2pbench/p2pbench/internal/verdict"
 )
 
 // Exit codes, the same for every subcommand.
 const (
 	exitOK        = 0
+	exitRegress   = 1 // compare, ab: slower
 	exitUsage     = 2 // wrong flags, or not possible on this machine
-	exitInvalid   = 3 // measured but invalid: throttled, a fallback ran, --require is not met, an injected fault did not occur
+	exitInvalid   = 3 // measured but invalid: throttled, a fallback ran, --require is not met, an injected fault did not occur; not comparable
 	exitLost      = 4 // hang, crash or lost peer
 	exitCorrupt   = 5
+	exitAmbiguous = 6   // compare, ab: neither a regression nor its absence is shown
 	exitInternal  = 70  // a defect of p2pbench; EX_SOFTWARE of sysexits.h
 	exitOutput    = 74  // the result could not be written; sysexits.h calls it EX_IOERR
 	exitHangup    = 129 // SIGHUP
@@ -135,12 +138,17 @@ func (e usageError) Unwrap() error { return e.error }
 func exitCode(err error, sig os.Signal) int {
 	var usage usageError
 	var output outputError
+	var unfit *verdict.IncomparableError
 	switch {
 	case sig != nil:
 		return signalExitCodes[sig]
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
-	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errRequire), errors.Is(err, errFaultUnused):
+	case errors.Is(err, errRegress):
+		return exitRegress
+	case errors.Is(err, errAmbiguous):
+		return exitAmbiguous
+	case errors.Is(err, sweep.ErrInvalid), errors.Is(err, errRequire), errors.Is(err, errFaultUnused), errors.As(err, &unfit):
 		return exitInvalid
 	case errors.Is(err, worker.ErrCorrupt):
 		return exitCorrupt
@@ -156,10 +164,11 @@ func exitCode(err error, sig os.Signal) int {
 const longHelp = `p2pbench measures point-to-point transfer between GPUs, or between processes in CPU
 memory: latency and bandwidth of every path that this machine has.
 
-Exit codes: 0 success; 2 wrong flags, or not possible on this machine; 3 the result is
-invalid (clocks throttled, data took another path); 4 hang, crash or lost peer;
-5 data corruption; 70 a defect of p2pbench; 74 the result could not be written;
-129, 130, 143 interrupted by SIGHUP, SIGINT, SIGTERM.`
+Exit codes: 0 success; 1 compare, ab: slower; 2 wrong flags, or not possible on this
+machine; 3 the result is invalid (clocks throttled, data took another path), or not
+comparable; 4 hang, crash or lost peer; 5 data corruption; 6 compare, ab: ambiguous;
+70 a defect of p2pbench; 74 the result could not be written; 129, 130, 143 interrupted
+by SIGHUP, SIGINT, SIGTERM.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -178,7 +187,7 @@ func (a *app) root() *cobra.Command {
 	for _, p := range pathCommands() {
 		root.AddCommand(p.command(a))
 	}
-	root.AddCommand(a.planCommand(), a.claimsCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
+	root.AddCommand(a.planCommand(), a.claimsCommand(), a.compareCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
 	return root
 }
 

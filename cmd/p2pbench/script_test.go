@@ -34,6 +34,7 @@ import (
 //	ratios FILE                    every ratio in a result is the baseline's p50 over the cell's
 //	only DIR NAME…                 the directory holds these files and no other, hidden ones included
 //	for-each-format FILE           a run and what is rendered from its --out look the same in every format
+//	runs DIR COUNT [KEY=VALUE…]    writes run files; see scriptRuns
 //	cut-off FILE                   render refuses every beginning of a result that is not all of it
 //
 // $FAKEVERBS is a fake libibverbs with two devices, for P2PBENCH_LIBIBVERBS.
@@ -49,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": scriptExits, "refuses": scriptRefuses, "json": scriptJSON, "sizes": scriptSizes, "alone": scriptAlone,
 			"line": scriptLine, "same": scriptSame, "ratios": scriptRatios, "only": scriptOnly,
-			"for-each-format": scriptFormats, "cut-off": scriptCutOff,
+			"for-each-format": scriptFormats, "cut-off": scriptCutOff, "runs": scriptRuns,
 		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {

@@ -111,28 +111,42 @@ func (n Noise) draw(runs int, random *rand.Rand) Trial {
 	return t
 }
 
-// Enough looks for the fewest runs a side, up to most, that do what is wanted with a probability of at least atLeast,
-// beyond the doubt that so many trials leave (95 %). It is not ok if most do not.
-func (n Noise) Enough(rule Rule, alpha, atLeast float64, trials, most int, wanted func(Power) float64) (Power, bool, error) {
-	least := Needed(len(n), alpha, true)
-	good := func(p Power) bool {
-		return wanted(p) >= atLeast+1.645*math.Sqrt(atLeast*(1-atLeast)/float64(trials))
-	}
-	last, err := n.At(max(least, most/2*2), rule, alpha, trials)
-	if err != nil || !good(last) {
-		return last, false, err
-	}
-	for lo, hi := least/2, last.Runs/2; lo < hi; {
-		mid := (lo + hi) / 2
-		p, err := n.At(2*mid, rule, alpha, trials)
+// AtLeast is the probability with which a calibrated comparison finds a change, and passes equal sides.
+const AtLeast = 0.9
+
+// suffices reports whether a share of so many trials is AtLeast beyond the doubt that they leave (95 %).
+func suffices(share float64, trials int) bool {
+	return share >= AtLeast+1.645*math.Sqrt(AtLeast*(1-AtLeast)/float64(trials))
+}
+
+// Calibration is the power of comparisons with ever more runs a side.
+type Calibration struct {
+	Trials int
+	Powers []Power
+}
+
+// Calibrate tries ever more runs a side, up to most, until every cell's change is found and equal sides pass.
+func (n Noise) Calibrate(rule Rule, alpha float64, trials, most int) (Calibration, error) {
+	c := Calibration{Trials: trials}
+	for runs := Needed(len(n), alpha, true); runs <= most; runs += max(2, runs/5/2*2) {
+		p, err := n.At(runs, rule, alpha, trials)
 		if err != nil {
-			return p, false, err
+			return c, err
 		}
-		if good(p) {
-			hi, last = mid, p
-		} else {
-			lo = mid + 1
+		c.Powers = append(c.Powers, p)
+		if suffices(min(p.Worst(), p.Passes), trials) {
+			break
 		}
 	}
-	return last, true, nil
+	return c, nil
+}
+
+// Enough are the fewest runs a side with which what is wanted is AtLeast; not ok: none of those that were tried.
+func (c Calibration) Enough(wanted func(Power) float64) (Power, bool) {
+	for _, p := range c.Powers {
+		if suffices(wanted(p), c.Trials) {
+			return p, true
+		}
+	}
+	return Power{}, false
 }

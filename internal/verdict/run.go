@@ -18,6 +18,7 @@ type Run struct {
 	Name    string // where it was read
 	Session string // runs that followed each other on one machine
 	Version string // of the p2pbench that ran
+	Host    string
 	Command []string
 	Started time.Time
 	Facts   []Fact
@@ -80,7 +81,7 @@ func Read(name string, data []byte) (Run, error) {
 	if len(d.Cells) == 0 {
 		return Run{}, incomparable("%s: the run has no cells", name)
 	}
-	r := Run{Name: name, Version: d.Version, Command: d.Command, Started: d.Started, Facts: surroundings(d)}
+	r := Run{Name: name, Version: d.Version, Host: d.Env.Host, Command: d.Command, Started: d.Started, Facts: surroundings(d)}
 	seen := map[Key]bool{}
 	for _, c := range d.Cells {
 		cell := cellOf(c)

@@ -301,9 +301,13 @@ func TestPower(t *testing.T) {
 	}
 	m := machine{8, 0.04, 0.5, 0, 0.03}
 	noise := Noise(m.trial(20, true, random(5)).Values)
-	power, ok, err := noise.Enough(usual, 0.05, 0.9, 200, 40, Power.Worst)
-	if err != nil || !ok {
-		t.Fatalf("%+v, %v, %v", power, ok, err)
+	cal, err := noise.Calibrate(usual, 0.05, 200, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	power, ok := cal.Enough(Power.Worst)
+	if !ok {
+		t.Fatalf("%+v", cal)
 	}
 	alarm, found, _ := m.rates(t, trials, power.Runs, true, math.Log1p(usual.Effect))
 	t.Logf("%d runs a side: found in %.1f %%, predicted %.1f %%", power.Runs, 100*found, 100*power.Found[0])
@@ -314,8 +318,11 @@ func TestPower(t *testing.T) {
 		t.Errorf("half the runs find as much: %+v and %+v", fewer, power)
 	}
 	loud := Noise(machine{2, 0.8, 0.5, 0, 0}.trial(10, true, random(5)).Values)
-	if p, ok, err := loud.Enough(usual, 0.05, 0.9, 50, 20, Power.Worst); ok || err != nil {
-		t.Errorf("a machine on which figures double: %+v, %v, %v; want no answer", p, ok, err)
+	if cal, err = loud.Calibrate(usual, 0.05, 50, 12); err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := cal.Enough(Power.Worst); ok {
+		t.Errorf("a machine on which figures double: %+v; want no answer", p)
 	}
 }
 

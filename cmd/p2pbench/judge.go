@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/p2pbench/p2pbench/internal/report"
+	"github.com/p2pbench/p2pbench/internal/verdict"
+	"github.com/p2pbench/p2pbench/internal/verdict/view"
+)
+
+// judgeSettings say what is a regression.
+type judgeSettings struct {
+	Threshold percent  `knob:"threshold" default:"5%" arg:"P%" group:"what" help:"the smallest change that is a regression"`
+	Effect    percent  `knob:"effect" default:"10%" arg:"P%" group:"what" help:"the change that must be excluded for a pass"`
+	Metrics   []string `knob:"metric" values:"p50 p99 GB/s" free:"true" arg:"list" group:"what" help:"figures that are judged, in one family: p50 (from which GB/s follows), p99, GB/s (default: p50)"`
+	Looks     int      `knob:"looks" default:"1" range:"1..10" arg:"N" group:"what" help:"looks at the runs that are planned; each is judged at 5 % ÷ N"`
+}
+
+// verdictView says how a comparison is shown.
+type verdictView struct {
+	Format string `knob:"format" values:"table json md junit github openmetrics" group:"output" help:"what stdout gets; github: annotations, and the table in the step's summary"`
+}
+
+// percent is a share that users write in per cent.
+type percent string
+
+// Check refuses what is no share.
+func (p percent) Check() error {
+	if v := p.share(); !(v >= 0 && v < 1) {
+		return errors.New("want P% with P of 0 or more and below 100, such as 5%")
+	}
+	return nil
+}
+
+// share is the number; -1: it is none.
+func (p percent) share() float64 {
+	f, err := strconv.ParseFloat(strings.TrimSuffix(string(p), "%"), 64)
+	if err != nil {
+		return -1
+	}
+	return f / 100
+}
+
+// familyAlpha is with which probability equal sides may be called a regression.
+const familyAlpha = 0.05
+
+// options are the settings as comparisons take them.
+func (s judgeSettings) options() (verdict.Options, error) {
+	o := verdict.Options{
+		Rule:  verdict.Rule{Threshold: s.Threshold.share(), Effect: s.Effect.share()},
+		Alpha: familyAlpha, Looks: s.Looks, Metrics: s.Metrics,
+	}
+	if err := o.Check(); err != nil {
+		return o, usagef("--threshold %s, --effect %s: %w", s.Threshold, s.Effect, err)
+	}
+	return o, nil
+}
+
+// Verdicts that are no pass, as errors.
+var (
+	errRegress   = errors.New("regress")
+	errAmbiguous = errors.New("ambiguous")
+)
+
+// publishVerdict shows a comparison, and is the error that its verdict is.
+func (a *app) publishVerdict(r verdict.Result, format string) error {
+	r.Version, r.Command, r.Started = versionText(), os.Args, a.began.UTC().Truncate(time.Millisecond)
+	var err error
+	switch r.Verdict {
+	case verdict.Regress:
+		err = fmt.Errorf("%w: %s", errRegress, r.Why)
+	case verdict.Ambiguous:
+		err = fmt.Errorf("%w: %s", errAmbiguous, r.Why)
+	}
+	if err != nil {
+		r.Exit = exitCode(err, nil)
+	}
+	if format == "github" {
+		err = errors.Join(err, appendSummary(r))
+	}
+	return errors.Join(err, view.Render(a.stdout, r, format))
+}
+
+// appendSummary adds the table to the summary of GitHub's step, where there is one.
+func appendSummary(r verdict.Result) error {
+	path := os.Getenv("GITHUB_STEP_SUMMARY")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	if err == nil {
+		err = errors.Join(view.Render(f, r, "md"), f.Close())
+	}
+	if err != nil {
+		return outputError{fmt.Errorf("GITHUB_STEP_SUMMARY %s: %w", path, cause(err))}
+	}
+	return nil
+}
+
+// readSide reads the runs of a file, a directory of run files, a directory of such directories, or a baseline. Runs of one
+// directory are one session.
+func readSide(command, path string) (verdict.Side, error) {
+	side := verdict.Side{Name: path}
+	files, err := runFiles(path)
+	if err != nil {
+		return side, usagef("%s: %s: %w", command, path, cause(err))
+	}
+	if len(files) == 0 {
+		return side, usagef("%s: %s: holds no run files (*.json, as written by --out)", command, path)
+	}
+	for _, name := range files {
+		data, err := readFile(name)
+		if err != nil {
+			return side, usagef("%s: %s: %w", command, name, err)
+		}
+		if verdict.IsBaseline(data) {
+			b, err := verdict.ReadBaseline(data)
+			if err != nil {
+				return side, usagef("%s: %s: %w", command, name, err)
+			}
+			side.Runs = append(side.Runs, b.RunsOf(name)...)
+			continue
+		}
+		run, err := verdict.Read(name, data)
+		var unfit *verdict.IncomparableError
+		switch {
+		case errors.As(err, &unfit):
+			return side, fmt.Errorf("%s: %w", command, err)
+		case err != nil:
+			return side, usagef("%s: %s: %w", command, name, err)
+		}
+		run.Session = filepath.Dir(name)
+		side.Runs = append(side.Runs, run)
+	}
+	return side, nil
+}
+
+// runFiles are the files that a side is read from, in order.
+func runFiles(path string) ([]string, error) {
+	st, err := os.Stat(path)
+	if err != nil || !st.IsDir() {
+		return []string{path}, err
+	}
+	var files []string
+	for _, pattern := range []string{"*.json", "*/*.json"} {
+		found, err := filepath.Glob(filepath.Join(escapeGlob(path), pattern))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") }), nil
+}
+
+// escapeGlob is a path that a pattern takes for itself.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// compareSides judges, and adds the command that would decide what is ambiguous.
+func compareSides(command string, base, head verdict.Side, o verdict.Options, decide func(runs int) []string) (verdict.Result, error) {
+	r, err := verdict.Compare(base, head, o)
+	var few *verdict.TooFewError
+	switch {
+	case errors.As(err, &few):
+		return r, usagef("%s: %w", command, err)
+	case err != nil:
+		return r, fmt.Errorf("%s: %w", command, err)
+	case r.Verdict != verdict.Ambiguous:
+		return r, nil
+	}
+	if runs := r.RunsToDecide(); runs > 0 {
+		r.Decide = decide(runs)
+	} else {
+		r.Warnings = append(r.Warnings, "no reasonable number of runs would decide: quiet the machine, leave the noisiest cells out, or raise --effect")
+	}
+	return r, nil
+}
+
+// verdictFacts are what help says of verdicts.
+const verdictHelp = `A run is one observation; at least 5 % slower (--threshold) and not by chance is a regression (exit
+code 1), surely not 10 % slower (--effect) is a pass (0), all else is ambiguous (6). Bounds hold for all cells together
+at 95 %. docs/ci.md explains the method.`
+
+// say writes a line to stderr unless it shall be quiet.
+func (a *app) say(quiet bool, format string, args ...any) {
+	if !quiet {
+		fmt.Fprintf(a.stderr, "p2pbench: %s\n", report.Printable(fmt.Sprintf(format, args...)))
+	}
+}
