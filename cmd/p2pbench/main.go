@@ -187,7 +187,7 @@ func (a *app) root() *cobra.Command {
 	for _, p := range pathCommands() {
 		root.AddCommand(p.command(a))
 	}
-	root.AddCommand(a.planCommand(), a.claimsCommand(), a.compareCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
+	root.AddCommand(a.planCommand(), a.claimsCommand(), a.compareCommand(), a.baselineCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
 	return root
 }
 

@@ -70,6 +70,24 @@ func NewSession(runs []Run, reason string, accepted time.Time) (Session, error) 
 	return s, nil
 }
 
+// Add adds a session. It is refused if it is of other things than the latest, or already there. Its error is an
+// *[IncomparableError].
+func (b *Baseline) Add(s Session) error {
+	for i, old := range b.Sessions {
+		if old.Started.Equal(s.Started) && old.Host == s.Host {
+			return incomparable("the session of %s is in the baseline already, as session %d", s.Started.UTC().Format(time.DateTime), i+1)
+		}
+	}
+	if last := len(b.Sessions) - 1; last >= 0 {
+		old, added := Baseline{b.Sessions[last:]}.RunsOf("baseline"), Baseline{[]Session{s}}.RunsOf("session")
+		if d := differ(old[0], added[0], nothing); d != "" {
+			return incomparable("not of the same things as the baseline: %s: with --fresh a new one begins", d)
+		}
+	}
+	b.Sessions = append(b.Sessions, s)
+	return nil
+}
+
 // RunsOf are the baseline's runs.
 func (b Baseline) RunsOf(name string) []Run {
 	var runs []Run
@@ -116,7 +134,8 @@ func (b Baseline) Encode() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), encodeLine(&out, baselineLine{Checksum: checksum(out.Bytes())})
+	err := encodeLine(&out, baselineLine{Checksum: checksum(out.Bytes())})
+	return out.Bytes(), err
 }
 
 func encodeLine(out *bytes.Buffer, l baselineLine) error {

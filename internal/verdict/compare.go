@@ -27,6 +27,21 @@ type Side struct {
 	Runs []Run
 }
 
+// Sessions are the side's runs by session, in the order of their first runs.
+func (s Side) Sessions() [][]Run {
+	var all [][]Run
+	for _, places := range bySession(s.Runs) {
+		var runs []Run
+		for _, i := range places {
+			runs = append(runs, s.Runs[i])
+		}
+		Side{Runs: runs}.sort()
+		all = append(all, runs)
+	}
+	slices.SortFunc(all, func(a, b []Run) int { return a[0].Started.Compare(b[0].Started) })
+	return all
+}
+
 // Options say how sides are compared.
 type Options struct {
 	Rule
@@ -147,7 +162,7 @@ func (r *Result) match(base, head Side, o Options) error {
 		}
 		for _, run := range side.Runs[1:] {
 			first := side.Runs[0]
-			if d := differ(first, run, func(Key, Difference) bool { return false }); d != "" {
+			if d := differ(first, run, nothing); d != "" {
 				return incomparable("%s and %s: runs of one side differ: %s", first.Name, run.Name, d)
 			}
 		}
@@ -176,6 +191,9 @@ func (r *Result) note(list *[]string, text string) {
 		*list = append(*list, text)
 	}
 }
+
+// nothing may differ.
+func nothing(Key, Difference) bool { return false }
 
 // differ is the first difference between runs that is not allowed; "": there is none.
 func differ(a, b Run, allowed func(Key, Difference) bool) string {
