@@ -46,7 +46,7 @@ type howSettings struct {
 	Pin      string        `knob:"pin" values:"auto off" group:"expert" help:"auto: pin each rank to a CPU near its device before it allocates memory"`
 	Seed     *uint64       `knob:"seed" arg:"N" group:"expert" help:"seed of the payloads (default 1)"`
 	Launcher string        `knob:"launcher" arg:"command" group:"expert" help:"command that starts each worker, such as an emulator or a profiler"`
-	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"inject a fault: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY omits a copy, stale=FILL stops writing payloads at that fill, late completes copies as late as a device may"`
+	Inject   string        `knob:"inject" arg:"fault" hidden:"true" help:"inject a fault: flip=COPY:OFFSET corrupts one byte of one message, kill=COPY ends the process in the middle of a copy, drop=COPY omits a copy, stale=FILL stops writing payloads at that fill, late completes copies as late as a device may, slow=PERCENT makes copies take this much longer"`
 }
 
 // windowSetting is --window of paths without other settings for the number of messages in flight.

@@ -30,6 +30,7 @@ struct fault {
 	} late[LATE];
 	uint64_t asked, begun, marked[P2P_MARKS];
 	uint32_t polls;
+	uint64_t since; /* FAULT_SLOW: start of the first copy that has not completed; 0: none */
 	struct {
 		uint8_t *p;
 		size_t n;
@@ -77,10 +78,23 @@ static int ask_late(struct fault *f, void *dst, const void *src, size_t n, struc
 	return rc;
 }
 
+/* What has completed now took so much longer. */
+static void slow_down(struct fault *f) {
+	const uint64_t now = p2p_raw_ns();
+	if (f->what != FAULT_SLOW || f->since == 0)
+		return;
+	for (uint64_t until = now + (now - f->since) * f->at / 100; p2p_raw_ns() < until;)
+		;
+	f->since = 0;
+}
+
 static int fault_wait(void *self, const struct p2p_ctx *c, struct p2p_error *e) {
 	struct fault *f = self;
 	int rc = catch_up(f, f->asked, e);
-	return rc ? rc : f->inner->wait(f->inner->self, c, e);
+	if (rc == P2P_OK)
+		rc = f->inner->wait(f->inner->self, c, e);
+	slow_down(f);
+	return rc;
 }
 
 static int fault_fill(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
@@ -122,7 +136,10 @@ static int fault_reached(void *self, uint32_t i, int *yes, struct p2p_error *e) 
 		int rc = catch_up(f, f->marked[i % P2P_MARKS], e);
 		return rc || !f->ctx ? rc : f->inner->wait(f->inner->self, f->ctx, e);
 	}
-	return f->inner->reached(f->inner->self, i, yes, e);
+	int rc = f->inner->reached(f->inner->self, i, yes, e);
+	if (*yes)
+		slow_down(f);
+	return rc;
 }
 
 /* Overwrites the byte at `offset` of fill number i with a different value. */
@@ -162,6 +179,16 @@ static int fault_leave(void *self, const void *src, size_t n, struct p2p_error *
 	return f->offset < f->fill[(i - 1) % REMEMBERED].n ? flip(f, i, e) : P2P_OK;
 }
 
+static int copy_slowly(struct fault *f, void *dst, const void *src, size_t n, struct p2p_error *e) {
+	if (f->since == 0)
+		f->since = p2p_raw_ns();
+	f->struck++;
+	int rc = f->inner->copy(f->inner->self, dst, src, n, e);
+	if (!f->inner->async)
+		slow_down(f);
+	return rc;
+}
+
 /*
  * Only a copy that begins at the start of a payload written by this engine counts as a message. Other copies are later
  * parts of a message, or data that other ranks sent.
@@ -170,6 +197,8 @@ static int fault_copy(void *self, void *dst, const void *src, size_t n, struct p
 	struct fault *f = self;
 	if (f->what == FAULT_LATE)
 		return ask_late(f, dst, src, n, e);
+	if (f->what == FAULT_SLOW)
+		return copy_slowly(f, dst, src, n, e);
 	if (f->what == FAULT_DROP && filled(f, src) && f->copies++ == f->at) {
 		f->struck++;
 		return P2P_OK;

@@ -1,7 +1,7 @@
 // Package fault wraps a device and injects faults, so that tests and users can verify that a run detects them:
 // `--inject flip=COPY:OFFSET` changes one byte of one message in flight, `kill=COPY` kills the process in the middle of
-// a message, `drop=COPY` omits a copy, `stale=FILL` writes no payload from that fill on. `late` is not a fault: it
-// completes copies as late as a device may.
+// a message, `drop=COPY` omits a copy, `stale=FILL` writes no payload from that fill on. `late` and
+// `slow=PERCENT` are not faults: copies complete as late as a device may, or take this much longer.
 package fault
 
 /*
@@ -35,7 +35,12 @@ const (
 	Stale What = C.FAULT_STALE
 	// Late is not a fault: bytes move only when a copy is waited for.
 	Late What = C.FAULT_LATE
+	// Slow is not a fault: copies take Copy per cent longer.
+	Slow What = C.FAULT_SLOW
 )
+
+// maxSlow is the upper bound of slow=PERCENT.
+const maxSlow = 10_000
 
 // Fault applies to message number Copy of an engine, counted from 0 since the engine was opened, warm-up included. Only
 // senders copy messages.
@@ -45,11 +50,11 @@ type Fault struct {
 	Offset uint64 // byte of the message, for Flip
 }
 
-// Parse reads flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL or late.
+// Parse reads flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL, late or slow=PERCENT.
 func Parse(s string) (Fault, error) {
 	name, spec, given := strings.Cut(s, "=")
 	at, off, two := strings.Cut(spec, ":")
-	what, known := map[string]What{"flip": Flip, "kill": Kill, "drop": Drop, "stale": Stale, "late": Late}[name]
+	what, known := map[string]What{"flip": Flip, "kill": Kill, "drop": Drop, "stale": Stale, "late": Late, "slow": Slow}[name]
 	f := Fault{What: what}
 	n, nerr := strconv.ParseUint(at, 10, 64)
 	var oerr error
@@ -59,8 +64,10 @@ func Parse(s string) (Fault, error) {
 	switch {
 	case known && what == Late && !given:
 		return f, nil
+	case what == Slow && (n < 1 || n > maxSlow):
+		return Fault{}, fmt.Errorf("--inject %q: want slow=PERCENT, from 1 to %d", s, maxSlow)
 	case !known || what == Late || nerr != nil || two != (what == Flip) || oerr != nil:
-		return Fault{}, fmt.Errorf("--inject %q: want flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL, with numbers from 0, or late", s)
+		return Fault{}, fmt.Errorf("--inject %q: want flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL, with numbers from 0, late, or slow=PERCENT", s)
 	}
 	return f, nil
 }

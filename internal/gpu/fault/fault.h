@@ -13,6 +13,7 @@ enum {
 	FAULT_DROP = 2,  /* message `at` is not copied */
 	FAULT_STALE = 3, /* fill `at` and later ones write nothing: buffers keep their old contents */
 	FAULT_LATE = 4,  /* not a fault: bytes move as late as permitted, when a copy is waited for */
+	FAULT_SLOW = 5,  /* not a fault: copies take `at` per cent longer */
 };
 
 /* Wraps inner. NULL: no memory. */

@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 		"drop=3":                      {What: fault.Drop, Copy: 3},
 		"stale=1":                     {What: fault.Stale, Copy: 1},
 		"late":                        {What: fault.Late},
+		"slow=15":                     {What: fault.Slow, Copy: 15},
 		"kill=18446744073709551615":   {What: fault.Kill, Copy: 1<<64 - 1},
 	} {
 		if got, err := fault.Parse(s); err != nil || got != want {
@@ -47,6 +48,50 @@ func TestParse(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "want flip=COPY:OFFSET, kill=COPY, drop=COPY, stale=FILL") {
 			t.Errorf("%q: %+v, %v; want a refusal that shows both forms", s, got, err)
 		}
+	}
+}
+
+func TestParseSlow(t *testing.T) {
+	for _, s := range []string{"slow", "slow=", "slow=a", "slow=-1", "slow=0", "slow=10001"} {
+		if got, err := fault.Parse(s); err == nil || !strings.Contains(err.Error(), "want slow=PERCENT, from 1 to 10000") {
+			t.Errorf("%q: %+v, %v", s, got, err)
+		}
+	}
+}
+
+// Copies by a device that is three times as slow are sound, take longer than those of the device within, and are counted.
+func TestSlow(t *testing.T) {
+	const bytes, copies, times = 1 << 20, 20, 3
+	inner, x := newDevice(t), newCtx(t)
+	took := func(d gpu.Device) time.Duration {
+		e, err := d.Engine("cpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = e.Close() }()
+		source, inbox := make([]byte, bytes), make([]byte, bytes)
+		if err := e.Table().Fill(x, at(source), bytes, 7, 0); err != nil {
+			t.Fatal(err)
+		}
+		best := time.Hour // of several: what another process takes is no part of it
+		for range copies {
+			began := time.Now()
+			if err := e.Table().Copy(x, at(inbox), at(source), bytes); err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(began))
+		}
+		if m, err := e.Table().Check(x, at(inbox), bytes, 7, 0); err != nil || m.Count > 0 {
+			t.Errorf("%v, %+v", err, m)
+		}
+		return best
+	}
+	slow := fault.Wrap(inner, fault.Fault{What: fault.Slow, Copy: 100 * (times - 1)})
+	if a, b := took(inner), took(slow); 2*b < times*a {
+		t.Errorf("%v, and %v when %d times as slow", a, b, times)
+	}
+	if n := slow.(interface{ Struck() uint64 }).Struck(); n != copies {
+		t.Errorf("struck %d times, want %d", n, copies)
 	}
 }
 
