@@ -24,6 +24,7 @@ missing or invalid, are exit code 3. Too few runs are refused.`
 func (a *app) compareCommand() *cobra.Command {
 	var f struct {
 		judgeSettings
+		Settings bool `knob:"settings" group:"what" help:"the sides differ in settings on purpose, as of ab with two sets of flags"`
 		verdictView
 	}
 	c := &cobra.Command{
@@ -45,6 +46,7 @@ func (a *app) compareCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			o.Settings = f.Settings
 			base, err := readSide("compare", args[0])
 			if err != nil {
 				return err

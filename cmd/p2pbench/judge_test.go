@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func scriptRuns(ts *testscript.TestScript, _ bool, args []string) {
 	g := rand.New(rand.NewPCG(uint64(count), uint64(o["begin"])))
 	for i := range count {
 		d := runDocument(path, int(o["n"]), func(cell int) float64 {
-			us := 10 * float64(cell+1) * (1 + o["noise"]/100*g.NormFloat64())
+			us := 10 * float64(cell+1) * math.Exp(o["noise"]/100*g.NormFloat64())
 			if cell == 2 {
 				us *= 1 + o["slower"]/100
 			}

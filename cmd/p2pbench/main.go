@@ -139,9 +139,12 @@ func exitCode(err error, sig os.Signal) int {
 	var usage usageError
 	var output outputError
 	var unfit *verdict.IncomparableError
+	var failed *runError
 	switch {
 	case sig != nil:
 		return signalExitCodes[sig]
+	case errors.As(err, &failed):
+		return failed.code
 	case errors.As(err, &usage), errors.Is(err, gpu.ErrUnsupported):
 		return exitUsage
 	case errors.Is(err, errRegress):
@@ -187,7 +190,7 @@ func (a *app) root() *cobra.Command {
 	for _, p := range pathCommands() {
 		root.AddCommand(p.command(a))
 	}
-	root.AddCommand(a.planCommand(), a.claimsCommand(), a.compareCommand(), a.baselineCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
+	root.AddCommand(a.planCommand(), a.claimsCommand(), a.abCommand(), a.compareCommand(), a.calibrateCommand(), a.baselineCommand(), a.renderCommand(), a.doctorCommand(), a.versionCommand(), workerCommand())
 	return root
 }
 

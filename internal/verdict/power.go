@@ -72,7 +72,8 @@ func (n Noise) At(runs int, rule Rule, alpha float64, trials int) (Power, error)
 		})
 	}
 	wait.Wait()
-	effect := math.Log1p(rule.Effect)
+	effect, share := math.Log1p(rule.Effect), func(n int) float64 { return float64(n) / float64(trials) }
+	alarms, passes, found := 0, 0, make([]int, len(n))
 	for i, changes := range results {
 		if errs[i] != nil {
 			return p, errs[i]
@@ -82,15 +83,19 @@ func (n Noise) At(runs int, rule Rule, alpha float64, trials int) (Power, error)
 			alarm = alarm || rule.Judge(c) == Regress
 			pass = pass && rule.Judge(c) == Pass
 			if rule.Judge(Change{c.Estimate + effect, c.Low + effect, c.High + effect}) == Regress {
-				p.Found[cell] += 1 / float64(trials)
+				found[cell]++
 			}
 		}
 		if alarm {
-			p.FalseAlarms += 1 / float64(trials)
+			alarms++
 		}
 		if pass {
-			p.Passes += 1 / float64(trials)
+			passes++
 		}
+	}
+	p.FalseAlarms, p.Passes = share(alarms), share(passes)
+	for cell, n := range found {
+		p.Found[cell] = share(n)
 	}
 	return p, nil
 }
@@ -119,33 +124,33 @@ func suffices(share float64, trials int) bool {
 	return share >= AtLeast+1.645*math.Sqrt(AtLeast*(1-AtLeast)/float64(trials))
 }
 
-// Calibration is the power of comparisons with ever more runs a side.
-type Calibration struct {
+// Powers are those of comparisons with ever more runs a side.
+type Powers struct {
 	Trials int
-	Powers []Power
+	All    []Power
 }
 
-// Calibrate tries ever more runs a side, up to most, until every cell's change is found and equal sides pass.
-func (n Noise) Calibrate(rule Rule, alpha float64, trials, most int) (Calibration, error) {
-	c := Calibration{Trials: trials}
+// Search tries ever more runs a side, up to most, until every cell's change is found and equal sides pass.
+func (n Noise) Search(rule Rule, alpha float64, trials, most int) (Powers, error) {
+	p := Powers{Trials: trials}
 	for runs := Needed(len(n), alpha, true); runs <= most; runs += max(2, runs/5/2*2) {
-		p, err := n.At(runs, rule, alpha, trials)
+		at, err := n.At(runs, rule, alpha, trials)
 		if err != nil {
-			return c, err
+			return p, err
 		}
-		c.Powers = append(c.Powers, p)
-		if suffices(min(p.Worst(), p.Passes), trials) {
+		p.All = append(p.All, at)
+		if suffices(min(at.Worst(), at.Passes), trials) {
 			break
 		}
 	}
-	return c, nil
+	return p, nil
 }
 
 // Enough are the fewest runs a side with which what is wanted is AtLeast; not ok: none of those that were tried.
-func (c Calibration) Enough(wanted func(Power) float64) (Power, bool) {
-	for _, p := range c.Powers {
-		if suffices(wanted(p), c.Trials) {
-			return p, true
+func (p Powers) Enough(wanted func(Power) float64) (Power, bool) {
+	for _, at := range p.All {
+		if suffices(wanted(at), p.Trials) {
+			return at, true
 		}
 	}
 	return Power{}, false

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/p2pbench/p2pbench/internal/knob"
+	"github.com/p2pbench/p2pbench/internal/verdict"
+	"github.com/p2pbench/p2pbench/internal/verdict/view"
+)
+
+const calibrateHelp = `Measure how much runs of the same thing differ on this machine, and answer how many runs a side a
+comparison takes: to find a change by --effect in any one cell, and to pass equal sides, each in at
+least 90 % of comparisons. No formula: the change is injected into comparisons of runs that are drawn
+from those measured, in blocks as they followed each other.`
+
+type calibrateFlags struct {
+	judgeSettings
+	Runs   int           `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more tell more surely"`
+	Most   int           `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"try up to so many runs a side"`
+	Trials int           `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"comparisons that are drawn for each number of runs"`
+	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no runs that would not end within this time (default: none)"`
+	From   string        `knob:"from" arg:"folder" group:"what" help:"take the runs of this folder, in the order of time, and measure nothing"`
+	Keep   string        `knob:"keep" arg:"folder" group:"output" help:"keep the run files there"`
+	Quiet  bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
+	calibrationView
+}
+
+// calibrationView says how a calibration is shown.
+type calibrationView struct {
+	Format string `knob:"format" values:"table json md" group:"output" help:"what stdout gets"`
+}
+
+func (a *app) calibrateCommand() *cobra.Command {
+	var f calibrateFlags
+	c := &cobra.Command{
+		Use: "calibrate [flags] -- PATH FLAGS...", Short: "How many runs does a comparison take here?", Long: calibrateHelp,
+		Example: `  p2pbench calibrate -- ipc --sizes 4K,64K,1M
+  p2pbench calibrate --effect 5% --threshold 3% --from runs/`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := knob.Check(nil, &f); err != nil {
+				return usageError{err}
+			}
+			knob.Fill(nil, &f)
+			if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
+				return usagef("calibrate: %q: what is to be measured stands behind --, such as calibrate -- ipc --sizes 4K,1M", args[0])
+			}
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
+			var runs []verdict.Run
+			took := time.Duration(0)
+			if f.From != "" {
+				runs, took, err = f.stored(args)
+			} else {
+				runs, took, err = a.measureSame(c.Context(), f, args)
+			}
+			if err != nil {
+				return err
+			}
+			return a.calibrate(f, runs, took, o)
+		},
+	}
+	addFlags(c, &f)
+	return c
+}
+
+// stored reads runs, and how long one takes from when they began.
+func (f calibrateFlags) stored(args []string) ([]verdict.Run, time.Duration, error) {
+	if len(args) > 0 || f.Keep != "" || f.Budget != 0 {
+		return nil, 0, usagef("calibrate: --from measures nothing: leave out the path command, --keep and --budget")
+	}
+	side, err := readSide("calibrate", f.From)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := side.Sessions()
+	if len(all) != 1 {
+		return nil, 0, usagef("calibrate: --from %s: holds %d sessions: name the folder of one", f.From, len(all))
+	}
+	runs := all[0]
+	var apart []time.Duration
+	for i, r := range runs[1:] {
+		apart = append(apart, r.Started.Sub(runs[i].Started))
+	}
+	slices.Sort(apart)
+	if len(apart) == 0 {
+		return runs, 0, nil
+	}
+	return runs, apart[len(apart)/2], nil
+}
+
+// measureSame measures the same again and again.
+func (a *app) measureSame(ctx context.Context, f calibrateFlags, args []string) ([]verdict.Run, time.Duration, error) {
+	if slices.Contains(args, "--") {
+		return nil, 0, usagef("calibrate: takes one path command: two sets of flags are ab's")
+	}
+	if err := pathArgs("calibrate", args); err != nil {
+		return nil, 0, err
+	}
+	s, done, err := newSeries("calibrate", f.Keep, f.Budget)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer done()
+	a.measuring.Store(true)
+	arm, began := seriesArm{name: "runs", args: args}, time.Now()
+	n := 0
+	for ; n < f.Runs && s.fits(); n++ {
+		if err := s.block(ctx, []seriesArm{arm}); err != nil {
+			return nil, 0, err
+		}
+		if (n+1)%10 == 0 {
+			a.say(f.Quiet, "%d of %d runs", n+1, f.Runs)
+		}
+	}
+	return s.sides["runs"].Runs, time.Since(began) / time.Duration(n), nil
+}
+
+// leastForNoise is how many runs tell anything of how runs differ.
+const leastForNoise = 8
+
+func (a *app) calibrate(f calibrateFlags, runs []verdict.Run, each time.Duration, o verdict.Options) error {
+	if len(runs) < leastForNoise {
+		return usagef("calibrate: %d runs say too little of how runs differ: take %d or more", len(runs), leastForNoise)
+	}
+	c, err := verdict.NewCalibration(runs, each, o, f.Trials, f.Most)
+	var unfit *verdict.IncomparableError
+	var few *verdict.TooFewError
+	switch {
+	case errors.As(err, &unfit):
+		return fmt.Errorf("calibrate: %w", err)
+	case errors.As(err, &few):
+		return usagef("calibrate: --most %d: %w", f.Most, err)
+	case err != nil:
+		return err
+	}
+	c.Version, c.Command, c.Started = versionText(), os.Args, a.began.UTC().Truncate(time.Millisecond)
+	if n := max(c.ToFind, c.ToPass); c.ToFind > 0 && c.ToPass > 0 {
+		step := 2 * f.Looks
+		words := []string{"p2pbench", "ab", "--runs", strconv.Itoa((n + step - 1) / step * step), "--effect", string(f.Effect), "--threshold", string(f.Threshold)}
+		if f.Looks > 1 {
+			words = append(words, "--looks", strconv.Itoa(f.Looks))
+		}
+		c.Use = append(append(words, "--"), measuring(runs[0].Command)[1:]...)
+	}
+	return view.RenderCalibration(a.stdout, c, f.Format)
+}
