@@ -117,8 +117,8 @@ func (a *app) saveBaseline(path string, b verdict.Baseline) error {
 }
 
 // readBaseline reads a baseline's file, which may be absent where it is to be made.
-func readBaseline(command, path string, make bool) (verdict.Baseline, error) {
-	if _, err := os.Stat(path); make && errors.Is(err, fs.ErrNotExist) {
+func readBaseline(command, path string, mayLack bool) (verdict.Baseline, error) {
+	if _, err := os.Stat(path); mayLack && errors.Is(err, fs.ErrNotExist) {
 		return verdict.Baseline{}, nil
 	}
 	data, err := readFile(path)

@@ -25,6 +25,7 @@ type calibrateFlags struct {
 	judgeSettings
 	Runs   int           `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more tell more surely"`
 	Most   int           `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"try up to so many runs a side"`
+	At     int           `knob:"at" range:"4..200" arg:"N" group:"expert" help:"try this many runs a side and no others"`
 	Trials int           `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"comparisons that are drawn for each number of runs"`
 	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no runs that would not end within this time (default: none)"`
 	From   string        `knob:"from" arg:"folder" group:"what" help:"take the runs of this folder, in the order of time, and measure nothing"`
@@ -132,14 +133,17 @@ func (a *app) calibrate(f calibrateFlags, runs []verdict.Run, each time.Duration
 	if len(runs) < leastForNoise {
 		return usagef("calibrate: %d runs say too little of how runs differ: take %d or more", len(runs), leastForNoise)
 	}
-	c, err := verdict.NewCalibration(runs, each, o, f.Trials, f.Most)
+	if f.At%2 != 0 {
+		return usagef("calibrate: --at %d: want an even number: a block has two runs of each side", f.At)
+	}
+	c, err := verdict.NewCalibration(runs, each, o, verdict.Search{Trials: f.Trials, Most: f.Most, At: f.At})
 	var unfit *verdict.IncomparableError
 	var few *verdict.TooFewError
 	switch {
 	case errors.As(err, &unfit):
 		return fmt.Errorf("calibrate: %w", err)
 	case errors.As(err, &few):
-		return usagef("calibrate: --most %d: %w", f.Most, err)
+		return usagef("calibrate: --most %d, --at %d: %w", f.Most, f.At, err)
 	case err != nil:
 		return err
 	}

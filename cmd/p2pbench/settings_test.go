@@ -15,6 +15,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/report"
 	"github.com/p2pbench/p2pbench/internal/sweep"
 	"github.com/p2pbench/p2pbench/internal/transport/rdma"
+	"github.com/p2pbench/p2pbench/internal/verdict"
+	"github.com/p2pbench/p2pbench/internal/verdict/view"
 )
 
 // eachCommand calls f for every command, with the words that name it.
@@ -80,6 +82,15 @@ func TestFormats(t *testing.T) {
 	}
 	if got := knob.Words(&claimsView{}, "format"); !slices.Equal(got, claim.Formats) {
 		t.Errorf("claims: %v, want %v", got, claim.Formats)
+	}
+	if got := knob.Words(&verdictView{}, "format"); !slices.Equal(got, view.Formats) {
+		t.Errorf("comparisons: %v, want %v", got, view.Formats)
+	}
+	if got := knob.Words(&calibrationView{}, "format"); !slices.Equal(got, view.CalibrationFormats) {
+		t.Errorf("calibrations: %v, want %v", got, view.CalibrationFormats)
+	}
+	if got := knob.Words(&judgeSettings{}, "metric"); !slices.Equal(got, verdict.Metrics) {
+		t.Errorf("metrics: %v, want %v", got, verdict.Metrics)
 	}
 }
 

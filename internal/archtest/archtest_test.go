@@ -44,7 +44,7 @@ var floors = []floor{
 	{path: "internal/knob"},
 	{path: "internal/report", imports: []string{"internal/report/..."}},
 	{path: "internal/verdict", imports: []string{"internal/report/record"}, tests: []string{"internal/report/..."}},
-	{path: "internal/verdict/view", imports: []string{"internal/verdict", "internal/report", "internal/report/record"}},
+	{path: "internal/verdict/view", imports: []string{"internal/verdict", "internal/report", "internal/report/record"}, tests: []string{"internal/report/..."}},
 	{path: "internal/claim", imports: []string{"internal/report", "internal/report/record"}, tests: []string{"internal/report/..."}},
 	{
 		path:    "internal/sweep",

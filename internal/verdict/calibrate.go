@@ -48,7 +48,7 @@ type Spread struct {
 }
 
 // NewCalibration draws comparisons from runs that followed each other, each of which takes so long.
-func NewCalibration(runs []Run, each time.Duration, o Options, trials, most int) (Calibration, error) {
+func NewCalibration(runs []Run, each time.Duration, o Options, in Search) (Calibration, error) {
 	side := Side{Name: "runs", Runs: runs}
 	r := Result{}
 	if err := r.match(side, side, o); err != nil {
@@ -59,15 +59,12 @@ func NewCalibration(runs []Run, each time.Duration, o Options, trials, most int)
 	if err := r.fill(&t, side, side, o); err != nil {
 		return Calibration{}, err
 	}
-	if need := Needed(len(t.Values), o.alpha(), true); need > most {
-		return Calibration{}, &TooFewError{Have: most, Need: need}
-	}
-	powers, err := Noise(t.Values).Search(o.Rule, o.alpha(), trials, most)
+	powers, err := Noise(t.Values).Search(o.Rule, o.alpha(), in)
 	if err != nil {
 		return Calibration{}, err
 	}
 	c := Calibration{
-		Schema: CalibrationSchema, Command: []string{}, Use: []string{}, Runs: len(runs), RunSecs: each.Seconds(), Trials: trials, Most: most,
+		Schema: CalibrationSchema, Command: []string{}, Use: []string{}, Runs: len(runs), RunSecs: each.Seconds(), Trials: in.Trials, Most: in.Most,
 		Rule: ResultRule{o.alpha(), max(o.Looks, 1), o.Threshold, o.Effect, o.metrics()},
 	}
 	for _, p := range powers.All {

@@ -130,16 +130,31 @@ type Powers struct {
 	All    []Power
 }
 
-// Search tries ever more runs a side, up to most, until every cell's change is found and equal sides pass.
-func (n Noise) Search(rule Rule, alpha float64, trials, most int) (Powers, error) {
-	p := Powers{Trials: trials}
-	for runs := Needed(len(n), alpha, true); runs <= most; runs += max(2, runs/5/2*2) {
-		at, err := n.At(runs, rule, alpha, trials)
+// Search says which numbers of runs a side are tried.
+type Search struct {
+	Trials int // comparisons that are drawn for each
+	Most   int
+	At     int // only this one; 0: all up to Most
+}
+
+// Search tries ever more runs a side until every cell's change is found and equal sides pass. Its error is a
+// *[TooFewError] if the most are too few.
+func (n Noise) Search(rule Rule, alpha float64, in Search) (Powers, error) {
+	p := Powers{Trials: in.Trials}
+	from, most := Needed(len(n), alpha, true), in.Most
+	if in.At > 0 {
+		from, most = max(from, in.At), in.At
+	}
+	if from > most {
+		return p, &TooFewError{Have: most, Need: from}
+	}
+	for runs := from; runs <= most; runs += max(2, runs/5/2*2) {
+		at, err := n.At(runs, rule, alpha, in.Trials)
 		if err != nil {
 			return p, err
 		}
 		p.All = append(p.All, at)
-		if suffices(min(at.Worst(), at.Passes), trials) {
+		if suffices(min(at.Worst(), at.Passes), in.Trials) {
 			break
 		}
 	}

@@ -301,7 +301,7 @@ func TestPower(t *testing.T) {
 	}
 	m := machine{8, 0.04, 0.5, 0, 0.03}
 	noise := Noise(m.trial(20, true, random(5)).Values)
-	cal, err := noise.Search(usual, 0.05, 200, 40)
+	cal, err := noise.Search(usual, 0.05, Search{Trials: 200, Most: 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestPower(t *testing.T) {
 		t.Errorf("half the runs find as much: %+v and %+v", fewer, power)
 	}
 	loud := Noise(machine{2, 0.8, 0.5, 0, 0}.trial(10, true, random(5)).Values)
-	if cal, err = loud.Search(usual, 0.05, 50, 12); err != nil {
+	if cal, err = loud.Search(usual, 0.05, Search{Trials: 50, Most: 12}); err != nil {
 		t.Fatal(err)
 	}
 	if p, ok := cal.Enough(Power.Worst); ok {
