@@ -12,7 +12,7 @@ C_FILES = $(shell find cmd internal scripts \( -name '*.c' -o -name '*.h' -o -na
 	-not -path '*/testdata/*')
 SH_FILES := scripts/setup scripts/gpu-acceptance scripts/rdma-acceptance scripts/stamp-headers scripts/build-kernels \
 	scripts/rxe-vm scripts/rxe-vm.d/init scripts/rxe-vm.d/guest scripts/rxe-vm.d/kernel \
-	scripts/bench/cpu-peers scripts/bench/cells .ci/run
+	scripts/bench/cpu-peers scripts/bench/cells scripts/bench/gate ci/gate .ci/run
 # The race detector does not see C: it runs on the packages without cgo that start goroutines, in code or tests.
 RACE_PACKAGES = $(shell go list -f '{{if not .CgoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./internal/... | \
 	while read -r package dir; do ! grep -qsE '^\s*go [a-z]|\.Go\>' "$$dir"/*.go || echo "$$package"; done)

@@ -37,14 +37,19 @@ import (
 //	runs DIR COUNT [KEY=VALUE…]    writes run files; see scriptRuns
 //	cut-off FILE                   render refuses every beginning of a result that is not all of it
 //
-// $FAKEVERBS is a fake libibverbs with two devices, for P2PBENCH_LIBIBVERBS.
+// $GATE is ci/gate. $FAKEVERBS is a fake libibverbs with two devices, for P2PBENCH_LIBIBVERBS.
 func TestScripts(t *testing.T) {
 	verbs := verbstest.Build(t)
+	gate, err := filepath.Abs("../../ci/gate")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv(tagVariable, newTag())
 			e.Setenv("FAKEVERBS", verbs)
+			e.Setenv("GATE", gate)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

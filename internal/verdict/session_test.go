@@ -32,7 +32,7 @@ var judged = Options{Rule: usual, Alpha: 0.05}
 // Sessions differ, and that is no regression: with three and more sessions of base, equal sides are called one in at most
 // 5 % of comparisons, whether cells differ between sessions together or each by itself.
 func TestSessionsThatDiffer(t *testing.T) {
-	trials := 100
+	trials := 60
 	if long() {
 		trials = 1000
 	}

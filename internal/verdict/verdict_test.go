@@ -81,7 +81,7 @@ func (m machine) rates(t *testing.T, trials, runs int, inBlocks bool, effects ..
 // Equal sides are called a regression in at most 5 % of comparisons, whatever the machine; a cell that is 10 % slower is
 // found as often as the design says, and hardly ever passed.
 func TestFalseAlarmsAndPower(t *testing.T) {
-	trials := 100
+	trials := 60
 	if long() {
 		trials = 1000
 	}
@@ -295,7 +295,7 @@ func TestRefusedTrials(t *testing.T) {
 
 // What calibration promises on one set of runs holds on others of the same machine.
 func TestPower(t *testing.T) {
-	trials := 100
+	trials := 60
 	if long() {
 		trials = 1000
 	}
