@@ -20,27 +20,27 @@ const abHelp = `Measure two binaries, or one with two sets of flags, in turns, a
   p2pbench ab --base ./old --head ./new -- PATH FLAGS...
   p2pbench ab -- PATH FLAGS... -- BASE-FLAGS... -- HEAD-FLAGS...
 
-Behind -- stands a path command as it can be typed. A run is a fresh set of processes; runs go in blocks
-A B B A, B A A B, so that what drifts on the machine meets both sides alike. The command and the two
-sets of flags are separated by -- again, and both sets may be empty. Without binaries and sets both sides
-are equal, and what is measured is the machine.
+Behind -- stands a path command as it can be typed. The command and the two sets of flags are separated by -- again; both
+sets may be empty. Without binaries and sets both sides are equal, and what is measured is the machine.
 
-` + verdictHelp + ` With --looks N
-the runs are judged N times on the way, at 5 % ÷ N each, and a look that decides ends them. Ctrl-C leaves
-nothing behind.`
+A run is a fresh set of processes. Runs go in blocks A B B A, B A A B, so that what drifts on the machine meets both
+sides alike. With --looks N they are judged N times on the way, at 5 % ÷ N each, and a look that decides ends them. Ctrl-C
+leaves nothing behind.
+
+` + verdictHelp
 
 type abFlags struct {
 	Base string `knob:"base" arg:"binary" group:"what" help:"p2pbench of side A (default: this one)"`
 	Head string `knob:"head" arg:"binary" group:"what" help:"p2pbench of side B (default: this one)"`
 	judgeSettings
+	Runs int `knob:"runs" default:"10" range:"4..1000" arg:"N" group:"how" help:"runs a side, an even number; p2pbench calibrate says how many it takes"`
 	seriesSettings
 	verdictView
 }
 
 // seriesSettings are of commands that run again and again.
 type seriesSettings struct {
-	Runs   int           `knob:"runs" default:"10" range:"4..1000" arg:"N" group:"how" help:"runs a side, an even number; p2pbench calibrate says how many it takes"`
-	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no block of runs that would not end within this time (default: none)"`
+	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no runs that would not end within this time (default: none)"`
 	Keep   string        `knob:"keep" arg:"folder" group:"output" help:"keep the run files there"`
 	Quiet  bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
 }

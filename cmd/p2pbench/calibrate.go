@@ -23,14 +23,12 @@ from those measured, in blocks as they followed each other.`
 
 type calibrateFlags struct {
 	judgeSettings
-	Runs   int           `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more tell more surely"`
-	Most   int           `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"try up to so many runs a side"`
-	At     int           `knob:"at" range:"4..200" arg:"N" group:"expert" help:"try this many runs a side and no others"`
-	Trials int           `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"comparisons that are drawn for each number of runs"`
-	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no runs that would not end within this time (default: none)"`
-	From   string        `knob:"from" arg:"folder" group:"what" help:"take the runs of this folder, in the order of time, and measure nothing"`
-	Keep   string        `knob:"keep" arg:"folder" group:"output" help:"keep the run files there"`
-	Quiet  bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
+	Runs   int    `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more tell more surely"`
+	Most   int    `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"try up to so many runs a side"`
+	At     int    `knob:"at" range:"4..200" arg:"N" group:"expert" help:"try this many runs a side and no others"`
+	Trials int    `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"comparisons that are drawn for each number of runs"`
+	From   string `knob:"from" arg:"folder" group:"what" help:"take the runs of this folder, in the order of time, and measure nothing"`
+	seriesSettings
 	calibrationView
 }
 

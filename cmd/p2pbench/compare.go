@@ -13,13 +13,15 @@ import (
 
 const compareHelp = `Compare stored runs: is HEAD slower than BASE?
 
-BASE and HEAD are directories of files that runs wrote with --out, one file for each run of fresh
-processes; directories of such directories, one for each session; or a baseline, as ` + "`p2pbench\nbaseline accept`" + ` keeps it. Runs of both sides that took turns (A B B A, as ` + "`p2pbench ab --keep`" + ` leaves
-them) are compared in their blocks. Where HEAD ran at another time, BASE needs three sessions or
-more, which tell how much sessions differ; with fewer the verdict is ambiguous.
+BASE and HEAD are directories of files that runs wrote with --out, one file for each run of fresh processes; directories
+of such directories, one for each session; or a baseline, as p2pbench baseline accept keeps it. Runs of both sides that
+took turns (A B B A, as p2pbench ab --keep leaves them) are compared in their blocks. Where HEAD ran at another time, BASE
+needs three sessions or more, which tell how much sessions differ; with fewer the verdict is ambiguous.
 
-` + verdictHelp + ` Sides that are not of the same devices, link, driver, libraries, settings and path, or whose cells are
-missing or invalid, are exit code 3. Too few runs are refused.`
+` + verdictHelp + `
+
+Sides that are not of the same devices, link, driver, libraries, settings and path, or whose cells are missing or
+invalid, are exit code 3. Too few runs are refused.`
 
 func (a *app) compareCommand() *cobra.Command {
 	var f struct {

@@ -184,10 +184,10 @@ func compareSides(command string, base, head verdict.Side, o verdict.Options, de
 	return r, nil
 }
 
-// verdictFacts are what help says of verdicts.
-const verdictHelp = `A run is one observation; at least 5 % slower (--threshold) and not by chance is a regression (exit
-code 1), surely not 10 % slower (--effect) is a pass (0), all else is ambiguous (6). Bounds hold for all cells together
-at 95 %. docs/ci.md explains the method.`
+// verdictHelp is what help says of verdicts.
+const verdictHelp = `A run is one observation. A change of at least 5 % (--threshold) that is not by chance is a regression (exit code 1);
+where 10 % (--effect) are excluded it is a pass (0); all else is ambiguous (6). Bounds hold for all cells together at 95 %.
+docs/ci.md explains the method.`
 
 // say writes a line to stderr unless it shall be quiet.
 func (a *app) say(quiet bool, format string, args ...any) {

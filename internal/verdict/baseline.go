@@ -33,10 +33,11 @@ type Session struct {
 // Figures are those of one cell in a session, by run.
 type Figures struct {
 	Key
-	Bytes uint64    `json:"bytes"`
-	P50   []float64 `json:"p50_us"`
-	P99   []float64 `json:"p99_us,omitempty"` // absent where the samples do not carry it
-	Facts []Fact    `json:"facts"`
+	Bytes  uint64    `json:"bytes"`
+	Choice string    `json:"choice,omitempty"` // engines that were chosen by measurements
+	P50    []float64 `json:"p50_us"`
+	P99    []float64 `json:"p99_us,omitempty"` // absent where the samples do not carry it
+	Facts  []Fact    `json:"facts"`
 }
 
 // Runs is how many runs the session has.
@@ -54,7 +55,7 @@ func NewSession(runs []Run, reason string, accepted time.Time) (Session, error) 
 		Command: first.Command, Facts: first.Facts,
 	}
 	for _, c := range first.Cells {
-		f := Figures{Key: c.Key, Bytes: c.Bytes, Facts: c.Facts}
+		f := Figures{Key: c.Key, Bytes: c.Bytes, Choice: side.choices(c.Key), Facts: c.Facts}
 		for _, r := range runs {
 			of, _ := r.cell(c.Key) // was matched
 			f.P50 = append(f.P50, of.P50)
@@ -98,7 +99,7 @@ func (b Baseline) RunsOf(name string) []Run {
 				Command: s.Command, Started: s.Started, Facts: s.Facts,
 			}
 			for _, f := range s.Cells {
-				c := Cell{Key: f.Key, Facts: f.Facts, P50: f.P50[k], Bytes: f.Bytes}
+				c := Cell{Key: f.Key, Facts: f.Facts, Choice: f.Choice, P50: f.P50[k], Bytes: f.Bytes}
 				if f.P99 != nil {
 					c.P99 = f.P99[k]
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -183,7 +184,24 @@ func (r *Result) match(base, head Side, o Options) error {
 	if d != "" {
 		return incomparable("%s and %s are not comparable: %s", base.Name, head.Name, d)
 	}
+	for _, c := range a.Cells {
+		if x, y := base.choices(c.Key), head.choices(c.Key); x != y && !o.Settings {
+			r.note(&r.Warnings, fmt.Sprintf("%s: auto chose %s in base and %s in head", c.Key, x, y))
+		}
+	}
 	return nil
+}
+
+// choices are the engines that were chosen for a cell.
+func (s Side) choices(k Key) string {
+	var all []string
+	for _, r := range s.Runs {
+		if c, _ := r.cell(k); c.Choice != "" && !slices.Contains(all, c.Choice) {
+			all = append(all, c.Choice)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " or ")
 }
 
 func (r *Result) note(list *[]string, text string) {

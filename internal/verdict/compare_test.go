@@ -135,6 +135,7 @@ func TestIncomparable(t *testing.T) {
 		"cell missing":   {func(_, h *Side) { each1(h, func(r *Run) { r.Cells = r.Cells[:2] }) }, false, "ipc latency, 4096 bytes is missing in head/0", 0, 0},
 		"cell too many":  {func(b, _ *Side) { each1(b, func(r *Run) { r.Cells = r.Cells[:2] }) }, false, "ipc latency, 4096 bytes is missing in base/0", 0, 0},
 		"cell in one":    {func(b, _ *Side) { b.Runs[2].Cells = b.Runs[2].Cells[:2] }, false, "runs of one side differ", 0, 0},
+		"chosen":         {func(_, h *Side) { h.Runs[4].Cells[0].Choice = "ce" }, false, "", 0, 1},
 		"nothing":        {func(b, _ *Side) { b.Runs = nil }, false, "base: holds no runs", 0, 0},
 	} {
 		base, head := interleave(machine{3, 0.02, 0.5, 0, 0}.trial(10, true, random(4)))
@@ -202,6 +203,18 @@ func TestRead(t *testing.T) {
 	r, err := Read("x", written(t, nil))
 	if err != nil || len(r.Cells) == 0 || len(r.Facts) == 0 || r.Cells[0].P50 <= 0 || len(r.Cells[0].Facts) == 0 {
 		t.Fatalf("%v: %+v", err, r)
+	}
+	auto, err := Read("x", written(t, func(d *record.Document) {
+		d.Cells[0].Knobs["engine"], d.Cells[0].Knobs["chosen"] = "auto", "cpu from 1 byte"
+	}))
+	if err != nil || auto.Cells[0].Choice != "memcpy" || r.Cells[0].Choice != "" {
+		t.Errorf("%v: chose %q; and %q without auto", err, auto.Cells[0].Choice, r.Cells[0].Choice)
+	}
+	// What equal runs may choose otherwise is none of the facts.
+	for _, f := range auto.Cells[0].Facts {
+		if f.Value == "memcpy" || f.Name == "knob chosen" {
+			t.Errorf("%+v", f)
+		}
 	}
 	for name, c := range map[string]struct {
 		change func(*record.Document)

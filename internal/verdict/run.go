@@ -29,9 +29,11 @@ type Run struct {
 type Cell struct {
 	Key
 	Facts []Fact
-	P50   float64 // µs
-	P99   float64 // µs; 0: the samples do not carry it
-	Bytes uint64  // that P50 moves in one direction
+	// Choice is the engine that ran where that was left to measurements at the start of the run; "": it was not.
+	Choice string
+	P50    float64 // µs
+	P99    float64 // µs; 0: the samples do not carry it
+	Bytes  uint64  // that P50 moves in one direction
 }
 
 // Key tells the cells of a run apart.
@@ -104,6 +106,9 @@ func cellOf(c record.Cell) Cell {
 		Key: Key{Transport: c.Transport, Op: c.Op, Size: c.Size, Offset: c.Offset},
 		P50: c.Lat.P50, Bytes: c.Size * uint64(max(c.Window, 1)), Facts: facts(c),
 	}
+	if isChoice(c) {
+		cell.Choice = c.Engine
+	}
 	if c.N >= carriesP99 {
 		cell.P99 = c.Lat.P99
 	}
@@ -137,6 +142,12 @@ func surroundings(d record.Document) []Fact {
 // settingPrefix begins the name of a fact that is a setting.
 const settingPrefix = "knob "
 
+// chosen is the setting under which a result says what was measured at the start of the run, to choose by.
+const chosen = "chosen"
+
+// isChoice reports whether the engine was left to measurements: equal runs may choose otherwise.
+func isChoice(c record.Cell) bool { return c.Knobs["engine"] == "auto" }
+
 // facts is what has to be equal of a cell.
 func facts(c record.Cell) []Fact {
 	var vs []string
@@ -148,14 +159,18 @@ func facts(c record.Cell) []Fact {
 		{"ranks", strconv.Itoa(c.Ranks)},
 		{"baselines", strings.Join(vs, ",")},
 		{"path", c.Path},
-		{"engine", c.Engine},
 		{"completion", c.Completion},
 		{"window", strconv.Itoa(c.Window)},
 		{"warm-up", strconv.Itoa(c.Warmup)},
 		{"iterations", strconv.Itoa(c.Iters)},
 	}
+	if !isChoice(c) {
+		all = append(all, Fact{"engine", c.Engine})
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Knobs)) {
-		all = append(all, Fact{settingPrefix + name, c.Knobs[name]})
+		if name != chosen {
+			all = append(all, Fact{settingPrefix + name, c.Knobs[name]})
+		}
 	}
 	return all
 }
