@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/p2pbench/p2pbench/internal/report"
@@ -115,31 +117,49 @@ func readSide(command, path string) (verdict.Side, error) {
 	if len(files) == 0 {
 		return side, usagef("%s: %s: holds no run files (*.json, as written by --out)", command, path)
 	}
-	for _, name := range files {
-		data, err := readFile(name)
-		if err != nil {
-			return side, usagef("%s: %s: %w", command, name, err)
+	parts, errs := make([][]verdict.Run, len(files)), make([]error, len(files))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, name := range files {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			parts[i], errs[i] = readRuns(command, name)
+		})
+	}
+	wait.Wait()
+	for i, runs := range parts {
+		if errs[i] != nil {
+			return side, errs[i]
 		}
-		if verdict.IsBaseline(data) {
-			b, err := verdict.ReadBaseline(data)
-			if err != nil {
-				return side, usagef("%s: %s: %w", command, name, err)
-			}
-			side.Runs = append(side.Runs, b.RunsOf(name)...)
-			continue
-		}
-		run, err := verdict.Read(name, data)
-		var unfit *verdict.IncomparableError
-		switch {
-		case errors.As(err, &unfit):
-			return side, fmt.Errorf("%s: %w", command, err)
-		case err != nil:
-			return side, usagef("%s: %s: %w", command, name, err)
-		}
-		run.Session = filepath.Dir(name)
-		side.Runs = append(side.Runs, run)
+		side.Runs = append(side.Runs, runs...)
 	}
 	return side, nil
+}
+
+// readRuns reads the run of a file, or those of a baseline.
+func readRuns(command, name string) ([]verdict.Run, error) {
+	data, err := readFile(name)
+	if err != nil {
+		return nil, usagef("%s: %s: %w", command, name, err)
+	}
+	if verdict.IsBaseline(data) {
+		b, err := verdict.ReadBaseline(data)
+		if err != nil {
+			return nil, usagef("%s: %s: %w", command, name, err)
+		}
+		return b.RunsOf(name), nil
+	}
+	run, err := verdict.Read(name, data)
+	var unfit *verdict.IncomparableError
+	switch {
+	case errors.As(err, &unfit):
+		return nil, fmt.Errorf("%s: %w", command, err)
+	case err != nil:
+		return nil, usagef("%s: %s: %w", command, name, err)
+	}
+	run.Session = filepath.Dir(name)
+	return []verdict.Run{run}, nil
 }
 
 // runFiles are the files that a side is read from, in order.

@@ -60,6 +60,25 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A large family is judged like a small one: one of 200 cells that is slower is found, and no other.
+func TestManyCells(t *testing.T) {
+	base, head := interleave(machine{200, 0.02, 0.5, 0, 0.03}.trial(20, true, random(6), math.Log(1.2)))
+	r, err := Compare(base, head, judged)
+	if err != nil || r.Count(Regress) != 1 || r.Rows[0].Size != 1024 || len(r.Rows) != 200 {
+		t.Errorf("%v: %s: %+v", err, r.Why, r.Rows[0])
+	}
+}
+
+// BenchmarkCompare is what `p2pbench compare` does with 200 cells and 20 runs a side once it has read them.
+func BenchmarkCompare(b *testing.B) {
+	base, head := interleave(machine{200, 0.03, 0.5, 0.02, 0.02}.trial(20, true, random(1)))
+	for b.Loop() {
+		if _, err := Compare(base, head, judged); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // A cell that is too noisy is no pass, and the way out is named.
 func TestAmbiguous(t *testing.T) {
 	base, head := interleave(machine{4, 0.15, 0.5, 0, 0}.trial(8, true, random(2)))

@@ -349,13 +349,3 @@ func TestRule(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkChanges is a comparison of 200 cells and 20 runs a side.
-func BenchmarkChanges(b *testing.B) {
-	trial := machine{200, 0.03, 0.5, 0.02, 0.02}.trial(20, true, random(1))
-	for b.Loop() {
-		if _, err := trial.Changes(0.05); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
