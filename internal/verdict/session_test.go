@@ -32,10 +32,7 @@ var judged = Options{Rule: usual, Alpha: 0.05}
 // Sessions differ, and that is no regression: with three and more sessions of base, equal sides are called one in at most
 // 5 % of comparisons, whether cells differ between sessions together or each by itself.
 func TestSessionsThatDiffer(t *testing.T) {
-	trials := 60
-	if long() {
-		trials = 1000
-	}
+	trials := trialsOf()
 	doubt := 1.645 * math.Sqrt(0.05*0.95/float64(trials))
 	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

@@ -11,8 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// long reports whether tests shall take minutes: P2PBENCH_LONG=1.
-func long() bool { return os.Getenv("P2PBENCH_LONG") == "1" }
+// trialsOf is how many comparisons a simulation makes. P2PBENCH_LONG=1: as many as a published rate takes.
+func trialsOf() int {
+	switch {
+	case os.Getenv("P2PBENCH_LONG") == "1":
+		return 1000
+	case testing.Short():
+		return 15
+	}
+	return 40
+}
 
 // machine makes logarithms of figures: runs of a log-normal spread, of which a share is common to all cells.
 type machine struct {
@@ -81,10 +89,7 @@ func (m machine) rates(t *testing.T, trials, runs int, inBlocks bool, effects ..
 // Equal sides are called a regression in at most 5 % of comparisons, whatever the machine; a cell that is 10 % slower is
 // found as often as the design says, and hardly ever passed.
 func TestFalseAlarmsAndPower(t *testing.T) {
-	trials := 60
-	if long() {
-		trials = 1000
-	}
+	trials := trialsOf()
 	doubt := 1.645 * math.Sqrt(0.05*0.95/float64(trials))
 	for _, c := range []struct {
 		name     string
@@ -295,10 +300,7 @@ func TestRefusedTrials(t *testing.T) {
 
 // What calibration promises on one set of runs holds on others of the same machine.
 func TestPower(t *testing.T) {
-	trials := 60
-	if long() {
-		trials = 1000
-	}
+	trials := trialsOf()
 	m := machine{8, 0.04, 0.5, 0, 0.03}
 	noise := Noise(m.trial(20, true, random(5)).Values)
 	cal, err := noise.Search(usual, 0.05, Search{Trials: 200, Most: 40})
