@@ -258,6 +258,7 @@ func (a *app) runTest(ctx context.Context, f claimsFlags, t claim.Test, armA, ar
 	if err != nil {
 		return claim.Run{Absent: reason(err)}, ignoreUnsupported(err)
 	}
+	tr.common.RequireVs = true // a claim about a baseline is not measurable without it
 	got, err := a.runPlan(ctx, tr.common, tr.plan, tr.target, tr.ranks)
 	run := claim.Run{Cells: got.Cells, OnlyRatios: got.Transports[tr.plan.Arms[0].Transport].OnlyRatios}
 	switch {

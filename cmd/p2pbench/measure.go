@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,7 +141,24 @@ func participants(arms []worker.Arm, devices []gpu.Info) ([][]int, error) {
 	return ranks, nil
 }
 
-func (a *app) runPlan(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
+// runPlan runs the plan. A baseline that cannot be opened or connected is n/a in the result, unless --require-vs is
+// given: the run starts again without it.
+func (a *app) runPlan(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (record.Document, error) {
+	for {
+		doc, err := a.runTeam(ctx, c, p, t, ranks)
+		var f *worker.Failure
+		if c.RequireVs || ctx.Err() != nil || !errors.As(err, &f) || f.Arm == 0 || p.Arms[f.Arm].Transport == p.Arms[0].Transport {
+			return doc, err
+		}
+		if !c.Quiet {
+			fmt.Fprintf(a.stderr, "p2pbench: --vs %s: rank %d: %s: the run starts again without it\n", p.Arms[f.Arm].Name, f.Rank, f.Text)
+		}
+		p = p.Without(f.Arm, f.Text)
+		ranks = slices.Delete(slices.Clone(ranks), f.Arm, f.Arm+1)
+	}
+}
+
+func (a *app) runTeam(ctx context.Context, c *common, p sweep.Plan, t target, ranks [][]int) (_ record.Document, err error) {
 	cfg := worker.Config{
 		Run: rand.Text(), Devices: t.ranks, Arms: p.Arms, Region: p.Region, Timeout: c.Timeout,
 		Launcher: c.launcherArgs(), Inject: c.deviceFault(), Stderr: a.stderr,

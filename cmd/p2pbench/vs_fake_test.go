@@ -94,6 +94,52 @@ func TestVsNCCL(t *testing.T) {
 	}
 }
 
+// A baseline that cannot start, or does not return from its start, is n/a with the reason, and the rest of the run is
+// measured. --require-vs makes it an error.
+func TestBaselineThatCannotStart(t *testing.T) {
+	lib := fakeNCCL(t)
+	for name, tt := range map[string]struct{ fault, why string }{
+		"fails": {"FAKE_NCCL_FAIL=ncclCommInitRankConfig:2", "ncclCommInitRankConfig"},
+		"hangs": {"FAKE_NCCL_INIT_HANG=1", "NCCL has not returned"},
+	} {
+		run := func(t *testing.T, flags ...string) (int, *command) {
+			args := []string{
+				"ipc", "--device", "cuda", "--engine", "ce", "--sizes", "4K", "--op", "latency", "-n", "12", "--timeout", "3s",
+				"--vs", "nccl,memcpy", "--format", "json",
+			}
+			c := newCommand(t, append(args, flags...)...)
+			c.Env = append(c.Env, "P2PBENCH_LIBCUDA="+lib, "P2PBENCH_LIBNCCL="+lib, tt.fault)
+			c.begin(t)
+			return c.end(t), c
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, c := run(t)
+			if code != exitOK {
+				t.Fatalf("exit code %d: %s", code, c.stderr.String())
+			}
+			if !strings.Contains(c.stderr.String(), "--vs nccl: rank") {
+				t.Errorf("stderr does not say that NCCL is missing: %s", c.stderr.String())
+			}
+			d := document(t, c.stdout.String())
+			if len(d.Cells) != 1 || len(d.Cells[0].Vs) != 2 {
+				t.Fatalf("%+v", d.Cells)
+			}
+			for _, v := range d.Cells[0].Vs {
+				if v.Name == "memcpy" && (v.NA != "" || v.N != 12) || v.Name == "nccl" && !strings.Contains(v.NA, tt.why) {
+					t.Errorf("%+v", v)
+				}
+			}
+		})
+		t.Run(name+", required", func(t *testing.T) {
+			t.Parallel()
+			if code, c := run(t, "--require-vs"); code == exitOK || !strings.Contains(c.stderr.String(), tt.why) {
+				t.Errorf("exit code %d: %s", code, c.stderr.String())
+			}
+		})
+	}
+}
+
 func checkNCCL(t *testing.T, c record.Cell, v record.Vs, name string, ctas uint64, knobs map[string]string) {
 	t.Helper()
 	if v.Name != name || v.N != 12 || v.Ratio == nil || v.Engine != "nccl 2.28.9 ncclDevKernel_SendRecv" {

@@ -256,6 +256,19 @@ func (p Plan) Fits(free func(gpu.Info) (uint64, error)) error {
 	return nil
 }
 
+// Without returns the plan without that baseline, which cannot run because of why.
+func (p Plan) Without(arm int, why string) Plan {
+	p.Missing = append(slices.Clone(p.Missing), Missing{Name: p.Arms[arm].Name, Why: why})
+	p.Arms = slices.Delete(slices.Clone(p.Arms), arm, arm+1)
+	if len(p.Arms) == 1 {
+		p.Cells = slices.Clone(p.Cells)
+		for i := range p.Cells {
+			p.Cells[i].Rounds = 1
+		}
+	}
+	return p
+}
+
 func (p Plan) missing() []record.Vs {
 	var out []record.Vs
 	for _, m := range p.Missing {

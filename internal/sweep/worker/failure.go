@@ -20,6 +20,7 @@ var (
 // Failure is the error that ended a run: the rank, the cause and the state of every rank.
 type Failure struct {
 	Rank   int
+	Arm    int // the arm that could not be opened or connected; 0: the first one, or the failure is not of an arm
 	Class  error
 	Text   string
 	States []abi.State // by rank, read before the ranks were aborted
@@ -51,9 +52,22 @@ var classes = []struct {
 	{"failed", ErrFailed},
 }
 
+// armError is the failure of an arm to open or connect.
+type armError struct {
+	arm int
+	err error
+}
+
+func (e *armError) Error() string { return e.err.Error() }
+func (e *armError) Unwrap() error { return e.err }
+
 // toWire makes a reply with the class of err.
 func toWire(err error) *failedReply {
 	f := &failedReply{Class: "failed", Text: err.Error()}
+	var ofArm *armError
+	if errors.As(err, &ofArm) {
+		f.Arm = ofArm.arm
+	}
 	switch {
 	case errors.As(err, &f.Corrupt):
 		f.Class = "corrupt"

@@ -140,10 +140,10 @@ func (w *server) open(r initRequest) error {
 			r.Rank, err))
 		w.monitor = nil
 	}
-	for _, a := range r.Arms {
+	for i, a := range r.Arms {
 		addr, err := w.openArm(a)
 		if err != nil {
-			return err
+			return &armError{i, err}
 		}
 		rep.Addresses = append(rep.Addresses, addr)
 	}
@@ -183,7 +183,7 @@ func (w *server) connect(r connectRequest) error {
 	var rep connectedReply
 	for i, ep := range w.endpoints {
 		if err := ep.Connect(context.Background(), r.Addresses[i]); err != nil {
-			return err
+			return &armError{i, err}
 		}
 		rep.Paths = append(rep.Paths, ep.Describe())
 	}

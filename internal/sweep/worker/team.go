@@ -350,7 +350,7 @@ func (t *Team) failure(ev event) error {
 		default:
 		}
 	}
-	f.Class, f.Text = ev.reply.Failed.class(), ev.reply.Failed.Text
+	f.Arm, f.Class, f.Text = ev.reply.Failed.Arm, ev.reply.Failed.class(), ev.reply.Failed.Text
 	return f
 }
 

@@ -108,9 +108,11 @@ type finishedReply struct {
 	CPUSeconds float64 `json:"cpu_seconds"` // user and system time of the process
 }
 
-// failedReply is an error: its class, its text and, for corruption, the details.
+// failedReply is an error: its class, its text, the arm that could not be opened or connected (0: the first, or no arm)
+// and, for corruption, the details.
 type failedReply struct {
 	Class   string                  `json:"class"`
+	Arm     int                     `json:"arm,omitempty"`
 	Text    string                  `json:"text"`
 	Corrupt *transport.CorruptError `json:"corrupt,omitempty"`
 }
