@@ -48,10 +48,25 @@ func (a *app) claimsCommand() *cobra.Command {
 			return usagef("claims: use list, or run with the IDs of claims")
 		},
 	}
-	c.AddCommand(&cobra.Command{
+	c.AddCommand(a.claimsListCommand(), a.claimsRunCommand())
+	return c
+}
+
+func (a *app) claimsListCommand() *cobra.Command {
+	var f claimsListView
+	c := &cobra.Command{
 		Use: "list", Short: "List the claims", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return claim.List(a.stdout, claim.All()) },
-	}, a.claimsRunCommand())
+		RunE: func(*cobra.Command, []string) error {
+			if err := knob.Check(nil, &f); err != nil {
+				return usageError{err}
+			}
+			if knob.Fill(nil, &f); f.Format == "json" {
+				return claim.ListJSON(a.stdout, claim.All())
+			}
+			return claim.List(a.stdout, claim.All())
+		},
+	}
+	addFlags(c, &f)
 	return c
 }
 

@@ -240,14 +240,19 @@ func (c *common) readOps(s *sweep.Spec) error {
 }
 
 func (c *common) readBaselines(s *sweep.Spec) error {
-	seen := map[string]bool{}
+	seen, cfg := map[string]bool{}, c.baseline
+	cfg.graph = s.Graph
 	for _, name := range c.Vs {
-		arm, err := baseline(name, s.Devices[0].Kind, c.baseline)
+		arm, err := baseline(name, s.Devices[0].Kind, cfg)
 		if err != nil {
 			return err
 		}
 		if seen[arm.Name] {
-			return usagef("--vs %s: %s is listed twice: name each baseline once", strings.Join(c.Vs, ","), arm.Name)
+			more := ""
+			if s.Graph {
+				more = " (with CUDA graphs nccl is nccl-graph)"
+			}
+			return usagef("--vs %s: %s is listed twice%s: name each baseline once", strings.Join(c.Vs, ","), arm.Name, more)
 		}
 		seen[arm.Name] = true
 		t, err := newTransport(arm.Transport, arm.Options)

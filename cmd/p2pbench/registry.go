@@ -104,6 +104,7 @@ type baselineConfig struct {
 	ctas   int // thread blocks of the path's kernel; 0: not fixed, or no kernel
 	// perMessage: the path issues one call per message of a window, and its baselines must do the same.
 	perMessage bool
+	graph      bool // windows of the path are CUDA graphs, and so are those of its baselines
 }
 
 // baseline makes the arm for a value of --vs on that kind of device.
@@ -119,6 +120,9 @@ func baseline(value, kind string, c baselineConfig) (worker.Arm, error) {
 		}
 		return newArm(name, o), nil
 	case name == "nccl" || name == "nccl-graph":
+		if c.graph {
+			name = "nccl-graph"
+		}
 		o := nccl.Options{Graph: name == "nccl-graph", Timing: c.timing, Ring: c.ring, PerMessage: c.perMessage}
 		var err error
 		if o.CTAs, err = ncclCTAs(value, ctas, bound, c); err != nil {

@@ -65,6 +65,11 @@ type claimsView struct {
 	Format string `knob:"format" values:"table json md" of:"out!=-" group:"output" help:"format of the result on stdout"`
 }
 
+// claimsListView is --format of claims list.
+type claimsListView struct {
+	Format string `knob:"format" values:"table json" group:"output" help:"format of the list"`
+}
+
 // runSettings are the flags of all commands that measure.
 type runSettings struct {
 	Out     string        `knob:"out" arg:"file" group:"output" help:"write the complete result with all samples to this JSON file; -: to stdout, instead of the table"`

@@ -30,6 +30,58 @@ func Render(w io.Writer, d Document, format string) error {
 	return p.Write(w, format)
 }
 
+// ListSchema is the schema of the JSON list of claims.
+const ListSchema = "p2pbench-claims-list/1"
+
+type list struct {
+	Schema string   `json:"schema"`
+	Claims []listed `json:"claims"`
+}
+
+type listed struct {
+	ID        string       `json:"id"`
+	Title     string       `json:"title"`
+	Source    string       `json:"source"`
+	Published string       `json:"published"`
+	Differs   string       `json:"differs"`
+	Tests     []listedTest `json:"tests"`
+}
+
+type listedTest struct {
+	Name   string   `json:"name"`
+	A      Side     `json:"a"`
+	B      *Side    `json:"b"` // null: A runs alone
+	Expect []string `json:"expect"`
+}
+
+// listArm returns the arm of a test on GPUs, nil if there is none.
+func listArm(t Test, a Arm) *Side {
+	if a.Label == "" {
+		return nil
+	}
+	return &Side{Label: a.Label, Command: append([]string{"p2pbench"}, t.Command(a, true)...)}
+}
+
+// ListJSON writes the claims as JSON: their texts, and of each test the commands of its arms on GPUs.
+func ListJSON(w io.Writer, claims []Claim) error {
+	l := list{Schema: ListSchema, Claims: []listed{}}
+	for _, c := range claims {
+		out := listed{
+			ID: c.ID, Title: c.Title, Source: c.Source, Published: c.Published, Differs: strings.TrimSpace(c.Differs),
+			Tests: []listedTest{},
+		}
+		for _, t := range c.Tests {
+			test := listedTest{Name: t.Name, A: *listArm(t, t.A), B: listArm(t, t.B), Expect: []string{}}
+			for _, e := range t.Expect {
+				test.Expect = append(test.Expect, fmt.Sprint(e))
+			}
+			out.Tests = append(out.Tests, test)
+		}
+		l.Claims = append(l.Claims, out)
+	}
+	return record.Encode(w, l)
+}
+
 // List writes the IDs and titles of claims.
 func List(w io.Writer, claims []Claim) error {
 	var facts []report.Fact
