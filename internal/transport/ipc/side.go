@@ -2,7 +2,7 @@ package ipc
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -D_GNU_SOURCE
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xd6b60799
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xff86547a
 #include <stdlib.h>
 #include "ipc.h"
 */

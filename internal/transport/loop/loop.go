@@ -1,11 +1,11 @@
-// Package loop is the timed loop of all transports: loop.h on the C side, which runs a batch of any operation from the
-// steps that a transport supplies. Here are the translation of transport's batch and result to C, and the memory and
-// queues that timing by the device takes. It knows no transport and no device.
+// Package loop is the timed loop of all transports. loop.h, its C side, runs a batch of any operation by calling the
+// steps that a transport supplies. The Go side translates batches and results of package transport to C, and provides
+// the memory and queues that timing by the device needs. The package depends on no transport and no device.
 //
 // # A sample
 //
 // A sample is the time of one iteration of an operation on a rank that observes its end. It begins when everything is
-// ready: the payload is written, the receiver has granted credit (it has compared the previous message, and the inbox
+// ready: the payload is written, the receiver has given credit (it has compared the previous message, and the inbox
 // may be overwritten), and the sender has seen the credit. It ends when this rank knows that the operation is complete.
 // Payloads are written before the sample and compared after it; credits, graph capture and cleanup are not in it.
 //
@@ -16,14 +16,14 @@
 //
 // Rank 1 takes no samples of latency, stream and pingpong; of bidir's two times the longer one counts.
 //
-// Where no rank acknowledges (sendrecv, NCCL in a ring, and everything that the device times), all ranks begin at a
-// barrier, and each takes the time of its own part, until what it sends has left and what it receives is complete. The
-// longest time of all ranks is the sample; of pingpong it is rank 0's alone, halved.
+// Without acknowledgements (sendrecv, NCCL in a ring, and all timing by the device), all ranks begin at a barrier, and
+// each measures its own part: until its sends have left and its receives are complete. The longest time of all ranks is
+// the sample; in pingpong it is rank 0's time, halved.
 //
-// Timed by the host, a sample is the time between two readings of the host's clock, with nothing between them but the
-// transport's steps. Timed by the device, it is the time between two events on the device's queue, in front of which a
-// stream wait stands until the whole operation is on the queue; of several queues the longest time counts. A transport
-// that posts a burst of iterations back to back times them itself: the end of one is the beginning of the next.
+// Timed by the host, a sample is the time between two readings of the host's clock, with only the transport's steps
+// between them. Timed by the device, it is the time between two events on the device's queue, behind a stream wait that
+// ends when the whole operation is on the queue; of several queues the longest time counts. A transport that posts a
+// burst of iterations back to back times them itself: the end of one is the beginning of the next.
 package loop
 
 /*
@@ -54,8 +54,7 @@ var (
 	}
 )
 
-// Call is one batch on its way through a C loop: what goes in and what comes out. It holds no pointers to Go memory
-// and may be handed to C as it is.
+// Call is the input and output of one call of a C loop. It holds no pointers to Go memory, so it may be passed to C.
 type Call struct {
 	b transport.Batch
 	c C.struct_p2p_batch
@@ -63,8 +62,8 @@ type Call struct {
 	e C.struct_p2p_error
 }
 
-// Prepare translates b and refuses what cannot be: region is the size in bytes of the buffers at each end, records
-// whether the engine can record a window as one unit, samples where the samples go.
+// Prepare translates b and refuses an invalid batch. region is the size in bytes of each rank's buffers, records is
+// whether the engine can record a window as one unit, and samples is where the samples are written.
 func Prepare(b transport.Batch, region uint64, records bool, samples []int64) (*Call, error) {
 	op, knownOp := ops[b.Op]
 	check, knownCheck := checks[b.Check]
@@ -99,14 +98,14 @@ func Prepare(b transport.Batch, region uint64, records bool, samples []int64) (*
 	return l, nil
 }
 
-// payloadSeed is the seed of the batch's payloads. Operation and cell are mixed into it here, so that what another cell
-// left in a buffer never passes for a message of this one, whatever its size and numbers.
+// payloadSeed is the seed of the batch's payloads. Operation and cell are mixed into it, so that data of another cell
+// that is left in a buffer never passes the check of this one.
 func payloadSeed(b transport.Batch, op C.uint32_t) C.uint64_t {
 	const operations = 4
 	return C.uint64_t(b.Seed) + C.p2p_mix64(C.uint64_t(b.Cell)*operations+C.uint64_t(op))
 }
 
-// Batch is the struct p2p_batch, Result the struct p2p_result, Error the struct p2p_error of the call.
+// Batch is the struct p2p_batch.
 func (l *Call) Batch() unsafe.Pointer { return unsafe.Pointer(&l.c) }
 
 // Result is the struct p2p_result.
@@ -115,7 +114,7 @@ func (l *Call) Result() unsafe.Pointer { return unsafe.Pointer(&l.r) }
 // Error is the struct p2p_error.
 func (l *Call) Error() unsafe.Pointer { return unsafe.Pointer(&l.e) }
 
-// Outcome translates what the C loop left behind. path names what ran, for messages.
+// Outcome translates the result of the C loop. path names the transport and path in errors.
 func (l *Call) Outcome(path string) (transport.Result, error) {
 	res := transport.Result{
 		Entered: int64(l.r.entered), FirstNS: int64(l.r.first_ns), Samples: int(l.r.samples),
@@ -132,8 +131,8 @@ func (l *Call) Outcome(path string) (transport.Result, error) {
 		return res, fmt.Errorf("%s: %s, size %d: %w", path, l.b.Op, l.b.Size, err)
 	}
 	if l.r.backwards != 0 {
-		return res, fmt.Errorf("%s: %s, size %d: the clock went backwards during a message: its samples are worthless: "+
-			"make the kernel keep its time by another clock (clocksource=hpet at boot), which this program then uses: %w",
+		return res, fmt.Errorf("%s: %s, size %d: the clock went backwards during a message: its samples are invalid: "+
+			"let the kernel use another clock source (clocksource=hpet at boot), which this program then uses: %w",
 			path, l.b.Op, l.b.Size, abi.ErrDevice)
 	}
 	return res, nil

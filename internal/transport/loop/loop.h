@@ -57,7 +57,7 @@ static inline uint64_t p2p_loop_key(const struct p2p_loop *l, uint32_t i, uint32
 	return p2p_payload_key(l->b->seed, l->b->size, message, rank);
 }
 
-/* How densely iteration i is filled and checked: 0 is every byte. */
+/* The stride at which iteration i is filled and checked; 0: every byte. */
 static inline uint64_t p2p_loop_step(const struct p2p_loop *l, uint32_t i) {
 	if (l->b->check == P2P_CHECK_FULL || i + 1 == p2p_loop_length(l))
 		return 0;
@@ -175,14 +175,14 @@ static inline int p2p_loop_batch_barrier(const struct p2p_loop *l) {
 	return P2P_OK;
 }
 
-/* The barrier at which they begin an iteration. */
+/* The barrier at which all ranks begin an iteration. */
 static inline int p2p_loop_iteration_barrier(struct p2p_loop *l) {
 	int64_t left;
 	const uint32_t n = ++l->barriers;
 	return l->b->barrier ? p2p_barrier(l->ctx, (l->b->barrier << 32) + n, &left, l->e) : P2P_OK;
 }
 
-/* Notes that iteration i begins. */
+/* Reports that iteration i begins. */
 static inline void p2p_loop_at(const struct p2p_loop *l, uint32_t i) {
 	p2p_at(l->ctx, i < l->b->warmup ? P2P_PHASE_WARMUP : P2P_PHASE_TIMED, l->b->size, i);
 }
@@ -284,8 +284,8 @@ struct p2p_steps {
 	int (*verify)(struct run *x, uint32_t i, uint32_t k);
 
 	/*
-	 * 1: no rank is told that another one has ended. The receiver of latency and stream takes samples as well, and
-	 * the longest of all ranks counts.
+	 * 1: ranks do not acknowledge to each other. The receiver of latency and stream takes samples as well, and the
+	 * longest of all ranks counts.
 	 */
 	uint32_t each_rank_times;
 };
@@ -415,7 +415,7 @@ static P2P_ALWAYS_INLINE int p2p_loop_write_payload(const struct p2p_loop *l, co
 	return rc;
 }
 
-/* Everything that comes before the sample of a burst; *n is how many iterations that is. */
+/* The steps before the samples of a burst; *n is its number of iterations. */
 static P2P_ALWAYS_INLINE int p2p_loop_before(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
 					     enum p2p_role role, uint32_t i, uint32_t *n) {
 	int rc = s->begin ? s->begin(x, i, n) : P2P_OK;
@@ -428,7 +428,7 @@ static P2P_ALWAYS_INLINE int p2p_loop_before(struct p2p_loop *l, const struct p2
 	return rc;
 }
 
-/* Everything that comes after it. */
+/* The steps after the samples of a burst. */
 static P2P_ALWAYS_INLINE int p2p_loop_after(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
 					    enum p2p_role role, uint32_t i, uint32_t n) {
 	int rc = role == P2P_PING && s->acknowledge ? s->acknowledge(x) : P2P_OK;
@@ -442,7 +442,7 @@ static P2P_ALWAYS_INLINE int p2p_loop_after(struct p2p_loop *l, const struct p2p
 	return rc;
 }
 
-/* A burst from iteration i on; *n is how many iterations that is. */
+/* A burst from iteration i on; *n is its number of iterations. */
 static P2P_ALWAYS_INLINE int p2p_loop_burst(struct p2p_loop *l, const struct p2p_steps *s, struct run *x,
 					    enum p2p_role role, uint32_t i, uint32_t *n) {
 	int rc = p2p_loop_before(l, s, x, role, i, n);

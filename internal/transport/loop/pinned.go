@@ -28,15 +28,15 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu/abi"
 )
 
-// Pinned is memory of the host that a device reaches too.
+// Pinned is host memory that a device can access.
 type Pinned struct {
 	mem    []byte
 	engine gpu.Engine
 	memory gpu.Memory
 }
 
-// Pin maps at least n bytes, all zero, and pins them for the device of memory, which is the engine's; both must stay
-// open as long as the memory is pinned.
+// Pin maps at least n bytes, all zero, and pins them for the device of engine and memory, which must be the same device
+// and stay open until Close.
 func Pin(engine gpu.Engine, memory gpu.Memory, n int) (*Pinned, error) {
 	page := os.Getpagesize()
 	mem, err := unix.Mmap(-1, 0, (max(n, 1)+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
@@ -53,20 +53,20 @@ func Pin(engine gpu.Engine, memory gpu.Memory, n int) (*Pinned, error) {
 	return p, nil
 }
 
-// call runs f on one thread and returns the error that it left.
+// call runs f on one thread and returns its error.
 func (p *Pinned) call(f func(*C.struct_p2p_engine, *C.struct_p2p_memory, *C.struct_p2p_error)) error {
 	return abi.Call(func(e *C.struct_p2p_error) {
 		f((*C.struct_p2p_engine)(p.engine.Table().Pointer()), (*C.struct_p2p_memory)(p.memory.Table().Pointer()), e)
 	})
 }
 
-// At is the address of a byte.
+// At is the address of the byte at offset.
 func (p *Pinned) At(offset int) unsafe.Pointer { return unsafe.Pointer(&p.mem[offset]) }
 
-// Len is the number of bytes, those asked for or more.
+// Len is the number of bytes, at least those requested.
 func (p *Pinned) Len() int { return len(p.mem) }
 
-// Close unpins and unmaps. nil is closed already.
+// Close unpins and unmaps. It may be called on nil, and again.
 func (p *Pinned) Close() error {
 	if p == nil || p.mem == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// StreamWait is a queue of each of one or two devices, and the word of pinned CPU memory for which they wait before each
-// operation that the device times.
+// StreamWait is one queue on each of one or two devices, and the word of pinned CPU memory for which the queues wait
+// before each operation that is timed by the device.
 type StreamWait struct {
 	queues []gpu.Queue
 	memory gpu.Memory
@@ -23,7 +23,7 @@ type StreamWait struct {
 	c      C.struct_p2p_stream_wait
 }
 
-// OpenStreamWait opens a queue of each device. The engine, which must stay open, is one of the first device's.
+// OpenStreamWait opens a queue on each device. The engine belongs to the first device and must stay open.
 func OpenStreamWait(engine gpu.Engine, devices ...gpu.Device) (_ *StreamWait, err error) {
 	s := &StreamWait{}
 	defer func() {
@@ -59,10 +59,10 @@ func OpenStreamWait(engine gpu.Engine, devices ...gpu.Device) (_ *StreamWait, er
 // Queue is the queue of device number i.
 func (s *StreamWait) Queue(i int) gpu.Queue { return s.queues[i] }
 
-// Pointer is a struct p2p_stream_wait that no queue has waited for, to be copied.
+// Pointer is an unused struct p2p_stream_wait, to be copied.
 func (s *StreamWait) Pointer() unsafe.Pointer { return unsafe.Pointer(&s.c) }
 
-// Close closes the queues, none of which may still wait for the word, and releases the word. nil is closed already.
+// Close closes the queues and releases the word, for which no queue may still wait. It may be called on nil.
 func (s *StreamWait) Close() error {
 	if s == nil {
 		return nil

@@ -9,7 +9,7 @@ package memcpy
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xf88c0dbe
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xcbe43ac2
 #cgo LDFLAGS: -lpthread
 #include <stdlib.h>
 #include "memcpy.h"

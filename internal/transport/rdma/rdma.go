@@ -16,7 +16,7 @@ package rdma
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xf88c0dbe
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xcbe43ac2
 #include "rdma.h"
 */
 import "C"

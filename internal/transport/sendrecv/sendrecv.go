@@ -45,7 +45,7 @@ package sendrecv
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xbcdf7d2a
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0x676d549c
 #include "sendrecv.h"
 */
 import "C"
