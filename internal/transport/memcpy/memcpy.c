@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-/* A batch, and the thread that copies backwards in bidir when the engine's copies are the CPU's own work. */
+/* A batch, and for engines that copy on the calling thread, the thread that copies from rank 1 to rank 0 in bidir. */
 struct run {
 	struct p2p_loop l;
 	struct memcpy_end *end;
@@ -11,30 +11,30 @@ struct run {
 	int threaded;
 	_Atomic uint64_t go, done; /* operations handed to the thread, finished by it */
 	_Atomic uint32_t stop;
-	struct p2p_error back; /* the thread's, of the last operation it finished */
+	struct p2p_error back; /* result of the thread's latest operation */
 };
 
-static int uses_way(const struct run *x, int way) {
-	return way == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
+static int uses_dir(const struct run *x, int dir) {
+	return dir == 0 || x->l.b->op == P2P_OP_BIDIR || x->l.b->op == P2P_OP_PINGPONG;
 }
 
-/* Makes the engine usable on this thread and starts a window. */
-static inline int post(struct run *x, int way) {
-	struct memcpy_way *w = &x->end->way[way];
+/* Binds the engine to the calling thread and starts a window. */
+static inline int post(struct run *x, int dir) {
+	struct memcpy_direction *w = &x->end->dir[dir];
 	struct p2p_engine *g = w->engine;
 	int rc = g->bind(g->self, x->l.e);
 	return rc ? rc : p2p_loop_post(&x->l, g, w->inbox, w->source);
 }
 
-static inline int finish(struct run *x, int way) {
-	struct p2p_engine *g = x->end->way[way].engine;
+static inline int finish(struct run *x, int dir) {
+	struct p2p_engine *g = x->end->dir[dir].engine;
 	int rc = g->bind(g->self, x->l.e);
 	return rc ? rc : g->wait(g->self, x->l.ctx, x->l.e);
 }
 
 static void *copy_back(void *arg) {
 	struct run *x = arg;
-	struct memcpy_way *w = &x->end->way[1];
+	struct memcpy_direction *w = &x->end->dir[1];
 	struct p2p_loop l = x->l;
 	l.e = &x->back;
 	for (uint64_t n = 1;; n++) {
@@ -54,7 +54,7 @@ static int start_thread(struct run *x) {
 		return p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "memcpy: cannot start a second copying thread");
 	x->threaded = 1;
 	pthread_setname_np(x->thread, "p2p-copy-back");
-	pthread_setaffinity_np(x->thread, x->end->cpu_bytes, x->end->cpus); /* where it cannot go it stays */
+	pthread_setaffinity_np(x->thread, x->end->cpu_bytes, x->end->cpus); /* if that fails, it runs anywhere */
 	return P2P_OK;
 }
 
@@ -83,9 +83,9 @@ static int copy_both(struct run *x) {
 	return x->back.code;
 }
 
-static int copy_one_way(struct run *x, int way) {
-	int rc = post(x, way);
-	return rc ? rc : finish(x, way);
+static int copy_one_dir(struct run *x, int dir) {
+	int rc = post(x, dir);
+	return rc ? rc : finish(x, dir);
 }
 
 static inline int transfer(struct run *x, enum p2p_role role, uint32_t i) {
@@ -95,15 +95,15 @@ static inline int transfer(struct run *x, enum p2p_role role, uint32_t i) {
 	case P2P_OP_BIDIR:
 		return copy_both(x);
 	case P2P_OP_PINGPONG:
-		return (rc = copy_one_way(x, 0)) ? rc : copy_one_way(x, 1);
+		return (rc = copy_one_dir(x, 0)) ? rc : copy_one_dir(x, 1);
 	default:
-		return copy_one_way(x, 0);
+		return copy_one_dir(x, 0);
 	}
 }
 
 /* ---- timing by the device ------------------------------------------------------------------------------------- */
 
-static int queue_window(struct run *x, struct p2p_queue *q, const struct memcpy_way *w) {
+static int queue_window(struct run *x, struct p2p_queue *q, const struct memcpy_direction *w) {
 	uint64_t off = x->l.b->offset;
 	for (uint32_t m = 0; x->l.b->size && m < x->l.b->window; m++, off += x->l.b->stride) {
 		int rc = q->copy(q->self, w->inbox + off, w->source + off, x->l.b->size, x->l.e);
@@ -113,11 +113,11 @@ static int queue_window(struct run *x, struct p2p_queue *q, const struct memcpy_
 	return P2P_OK;
 }
 
-/* In bidir each device's queue copies what leaves that device. Otherwise the first does all, there and back. */
+/* In bidir each device's queue copies the messages that leave that device. Otherwise the first queue copies all. */
 static int queue_copies(struct run *x, uint32_t i) {
 	struct p2p_queue *q = x->l.stream_wait->queue[i];
-	int rc = queue_window(x, q, &x->end->way[i]);
-	return rc || x->l.b->op != P2P_OP_PINGPONG ? rc : queue_window(x, q, &x->end->way[1]);
+	int rc = queue_window(x, q, &x->end->dir[i]);
+	return rc || x->l.b->op != P2P_OP_PINGPONG ? rc : queue_window(x, q, &x->end->dir[1]);
 }
 
 static int queue_record(struct run *x, uint32_t i) {
@@ -142,15 +142,15 @@ static int enqueue(struct run *x, enum p2p_role role, uint32_t i) {
 /* ---- payload -------------------------------------------------------------------------------------------------- */
 
 static int bind(struct run *x) {
-	(void)x; /* each step does it: the directions' engines are not the same */
+	(void)x; /* each step binds its engine: the directions' engines differ */
 	return P2P_OK;
 }
 
 static int poison(struct run *x, uint32_t k) {
 	int rc = P2P_OK;
 	(void)k;
-	for (int way = 0; !rc && way < 2 && uses_way(x, way); way++) {
-		struct memcpy_way *w = &x->end->way[way];
+	for (int dir = 0; !rc && dir < 2 && uses_dir(x, dir); dir++) {
+		struct memcpy_direction *w = &x->end->dir[dir];
 		if (!(rc = w->far->bind(w->far->self, x->l.e)))
 			rc = p2p_loop_poison(&x->l, w->far, w->inbox);
 	}
@@ -160,10 +160,10 @@ static int poison(struct run *x, uint32_t k) {
 static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
 	int rc = P2P_OK;
 	(void)k;
-	for (int way = 0; !rc && way < 2 && uses_way(x, way); way++) {
-		struct memcpy_way *w = &x->end->way[way];
+	for (int dir = 0; !rc && dir < 2 && uses_dir(x, dir); dir++) {
+		struct memcpy_direction *w = &x->end->dir[dir];
 		if (!(rc = w->engine->bind(w->engine->self, x->l.e)))
-			rc = p2p_loop_fill_window(&x->l, w->engine, w->source, (uint32_t)way, i, step);
+			rc = p2p_loop_fill_window(&x->l, w->engine, w->source, (uint32_t)dir, i, step);
 	}
 	return rc;
 }
@@ -171,8 +171,8 @@ static int fill(struct run *x, uint32_t i, uint32_t k, uint64_t step) {
 static int leave(struct run *x, uint32_t i, uint32_t k) {
 	int rc = P2P_OK;
 	(void)i, (void)k;
-	for (int way = 0; !rc && x->l.stream_wait && way < 2 && uses_way(x, way); way++) {
-		struct memcpy_way *w = &x->end->way[way];
+	for (int dir = 0; !rc && x->l.stream_wait && dir < 2 && uses_dir(x, dir); dir++) {
+		struct memcpy_direction *w = &x->end->dir[dir];
 		if (!(rc = w->engine->bind(w->engine->self, x->l.e)))
 			rc = p2p_loop_leave(&x->l, w->engine, w->source);
 	}
@@ -182,31 +182,31 @@ static int leave(struct run *x, uint32_t i, uint32_t k) {
 static int verify(struct run *x, uint32_t i, uint32_t k) {
 	int rc = P2P_OK;
 	(void)k;
-	for (int way = 0; !rc && way < 2 && uses_way(x, way); way++) {
-		struct memcpy_way *w = &x->end->way[way];
+	for (int dir = 0; !rc && dir < 2 && uses_dir(x, dir); dir++) {
+		struct memcpy_direction *w = &x->end->dir[dir];
 		if (!(rc = w->far->bind(w->far->self, x->l.e)))
-			rc = p2p_loop_verify(&x->l, w->far, w->inbox, (uint32_t)way, i);
+			rc = p2p_loop_verify(&x->l, w->far, w->inbox, (uint32_t)dir, i);
 	}
 	return rc;
 }
 
 /* ---- batch ---------------------------------------------------------------------------------------------------- */
 
-/* Records what is launched as one, and starts the thread where there is to be one. */
+/* Records the windows of a batch with graphs, and starts the second thread if it is needed. */
 static int record(struct run *x) {
 	int rc = P2P_OK;
 	for (uint32_t i = 0; !rc && x->l.b->graph && x->l.stream_wait && i < x->l.stream_wait->queues; i++)
 		rc = queue_record(x, i);
-	for (int way = 0; !rc && !x->l.stream_wait && way < 2 && uses_way(x, way); way++) {
-		struct memcpy_way *w = &x->end->way[way];
+	for (int dir = 0; !rc && !x->l.stream_wait && dir < 2 && uses_dir(x, dir); dir++) {
+		struct memcpy_direction *w = &x->end->dir[dir];
 		if (!(rc = w->engine->bind(w->engine->self, x->l.e)))
 			rc = p2p_loop_record(&x->l, w->engine, w->inbox, w->source);
 	}
-	const int threaded = x->l.b->op == P2P_OP_BIDIR && !x->l.stream_wait && !x->end->way[1].engine->async;
+	const int threaded = x->l.b->op == P2P_OP_BIDIR && !x->l.stream_wait && !x->end->dir[1].engine->async;
 	return rc || !threaded ? rc : start_thread(x);
 }
 
-/* The one rank sends and receives, whatever the operation. */
+/* Rank 0 sends and receives in all operations. */
 static const struct p2p_steps steps = {
 	.bind = bind,
 	.poison = poison,

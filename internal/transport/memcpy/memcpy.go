@@ -1,10 +1,10 @@
-// Package memcpy is the baseline with no second process: rank 0 opens both devices and copies between them, with the
-// GPU's copy engine or with libc's memcpy. It shows what the hardware gives when nobody has to be told.
+// Package memcpy is the baseline without a second process: rank 0 opens both devices and copies between them, with the
+// GPU's copy engine or with libc's memcpy. It shows the speed of the hardware without communication between ranks.
 //
-// Timed by the device, a queue of the source's device copies, behind a stream wait that ends when the whole operation is
-// on the queue; a sample is the time between two events, before the operation and after it. In bidir each device's queue
-// copies what leaves that device, one word ends both stream waits, and the sample is the longer time. In pingpong one
-// queue copies there and back.
+// Timed by the device, a queue of the source's device copies, behind a stream wait that ends when the whole operation
+// is on the queue. A sample is the time between two events, before and after the operation. In bidir each device's
+// queue copies the messages that leave that device, one word ends both stream waits, and the sample is the longer time.
+// In pingpong one queue copies in both directions.
 package memcpy
 
 /*
@@ -29,14 +29,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// Options are the baseline's settings, as package knob reads them. A queue, which is what the device times, copies in one
-// way only.
+// Options are the baseline's settings, as package knob reads them. A queue, which timing by the device uses, has one
+// copy method only.
 type Options struct {
-	Engine string `json:"engine,omitempty" knob:"engine" of:"timing=host"` // a name the device knows; "": its default
+	Engine string `json:"engine,omitempty" knob:"engine" of:"timing=host"` // a name that the device knows; "": its default
 	Timing string `json:"timing,omitempty" knob:"timing" values:"host device"`
 }
 
-// TimingDevice lets the device time what it does, and not the host that posts it.
+// TimingDevice selects timing by the device's events instead of the host's clock.
 const TimingDevice = "device"
 
 type memcpy struct{ o Options }
@@ -60,7 +60,7 @@ func (*memcpy) Probe(devices []gpu.Info) error {
 	return nil
 }
 
-// Accepts refuses windows of more copies than wait on a queue.
+// Accepts refuses windows with too many copies behind a stream wait.
 func (t *memcpy) Accepts(devices []gpu.Info, b transport.Batch) error {
 	if err := t.Probe(devices); err != nil {
 		return err
@@ -68,11 +68,11 @@ func (t *memcpy) Accepts(devices []gpu.Info, b transport.Batch) error {
 	return accepts(b, t.o.Timing == TimingDevice)
 }
 
-// accepts refuses a batch that cannot be run. held: its copies wait on a queue.
-func accepts(b transport.Batch, held bool) error {
-	if held && !b.Graph && b.Window > mostHeld {
-		return fmt.Errorf("memcpy: a window of %d copies is more than the %d that a queue can hold: use a smaller window, or graphs",
-			b.Window, mostHeld)
+// accepts refuses a batch that cannot be run. waits: its copies are enqueued behind a stream wait.
+func accepts(b transport.Batch, waits bool) error {
+	if waits && !b.Graph && b.Window > maxCopiesBehindWait {
+		return fmt.Errorf("memcpy: a window of %d copies is more than the %d that a queue can hold behind a stream wait: use a smaller window, or graphs",
+			b.Window, maxCopiesBehindWait)
 	}
 	return nil
 }
@@ -94,14 +94,14 @@ func (t *memcpy) Open(_ context.Context, env transport.Env) (_ transport.Endpoin
 		}
 		ep.opened = far
 	}
-	for way, d := range []gpu.Device{near, far} {
-		if ep.engine[way], err = d.Engine(t.engine(d)); err != nil {
+	for dir, d := range []gpu.Device{near, far} {
+		if ep.engine[dir], err = d.Engine(t.engine(d)); err != nil {
 			return nil, err
 		}
-		if ep.source[way], err = d.Alloc(env.Region); err != nil {
+		if ep.source[dir], err = d.Alloc(env.Region); err != nil {
 			return nil, err
 		}
-		if ep.inbox[way], err = d.Alloc(env.Region); err != nil {
+		if ep.inbox[dir], err = d.Alloc(env.Region); err != nil {
 			return nil, err
 		}
 	}
@@ -120,11 +120,11 @@ func (t *memcpy) engine(d gpu.Device) string {
 	return t.o.Engine
 }
 
-// endpoint is rank 0's: engines and buffers by device. On other ranks it is empty.
+// endpoint has the engines and buffers of rank 0, by device. On other ranks it is empty.
 type endpoint struct {
 	env        transport.Env
 	timing     string
-	streamWait *loop.StreamWait // nil: the host times
+	streamWait *loop.StreamWait // nil: timing by the host
 	opened     gpu.Device       // the second device, if it is another one
 	engine     [2]gpu.Engine
 	source     [2]gpu.Buffer
@@ -140,10 +140,10 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 	}
 	ep.end = (*C.struct_memcpy_end)(C.calloc(1, C.sizeof_struct_memcpy_end))
 	ep.end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
-	for way := range ep.engine {
-		ep.end.way[way] = C.struct_memcpy_way{
-			engine: cEngine(ep.engine[way]), far: cEngine(ep.engine[1-way]),
-			source: cBytes(ep.source[way]), inbox: cBytes(ep.inbox[1-way]),
+	for dir := range ep.engine {
+		ep.end.dir[dir] = C.struct_memcpy_direction{
+			engine: cEngine(ep.engine[dir]), far: cEngine(ep.engine[1-dir]),
+			source: cBytes(ep.source[dir]), inbox: cBytes(ep.inbox[1-dir]),
 		}
 	}
 	if ep.streamWait != nil {
@@ -151,7 +151,7 @@ func (ep *endpoint) Connect(context.Context, [][]byte) error {
 	}
 	cpus, err := abi.ProcessCPUs()
 	if err != nil {
-		return fmt.Errorf("memcpy: connect: where a second thread may run: %w", err)
+		return fmt.Errorf("memcpy: connect: CPUs for the second thread: %w", err)
 	}
 	cpus = cpus.Without(ep.env.CPUs[ep.env.Rank]) // it must not share the CPU to which the timing thread is pinned
 	ep.end.cpu_bytes = C.size_t(len(cpus) * 8)
@@ -173,9 +173,9 @@ func (ep *endpoint) Describe() transport.Path {
 	return p
 }
 
-// mostHeld is how many copies wait on a queue that is held: a driver that has about a thousand commands lets its caller
-// wait, who is the one that would let the queue go.
-const mostHeld = 512
+// maxCopiesBehindWait is the maximum number of copies that are enqueued behind a stream wait: a driver that holds about
+// a thousand commands blocks its caller, which would have ended the stream wait.
+const maxCopiesBehindWait = 512
 
 func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (transport.Result, error) {
 	if ep.end == nil {
@@ -210,18 +210,18 @@ func (ep *endpoint) Close() error {
 	C.free(unsafe.Pointer(ep.end))
 	ep.end = nil
 	var errs []error
-	errs = append(errs, ep.streamWait.Close()) // first: it waits for what still copies
+	errs = append(errs, ep.streamWait.Close()) // first: it waits for copies in progress
 	ep.streamWait = nil
-	for way := range ep.engine {
-		for _, b := range []*gpu.Buffer{&ep.source[way], &ep.inbox[way]} {
+	for dir := range ep.engine {
+		for _, b := range []*gpu.Buffer{&ep.source[dir], &ep.inbox[dir]} {
 			if *b != nil {
 				errs = append(errs, (*b).Close())
 				*b = nil
 			}
 		}
-		if ep.engine[way] != nil {
-			errs = append(errs, ep.engine[way].Close())
-			ep.engine[way] = nil
+		if ep.engine[dir] != nil {
+			errs = append(errs, ep.engine[dir].Close())
+			ep.engine[dir] = nil
 		}
 	}
 	if ep.opened != nil {

@@ -4,18 +4,18 @@
 
 #include "transport/loop/loop.h"
 
-/* One direction: `engine` copies, `far` is the engine of the device on which the bytes arrive and are checked. */
-struct memcpy_way {
+/* One direction: `engine` copies, `far` is the engine of the destination device and checks. */
+struct memcpy_direction {
 	struct p2p_engine *engine, *far;
 	uint8_t *source, *inbox;
 };
 
 struct memcpy_end {
 	const struct p2p_ctx *ctx;
-	struct memcpy_way way[2]; /* rank 0 → rank 1, and back */
-	/* The device times: the queue of each way's source device copies. No word: the host times. */
+	struct memcpy_direction dir[2]; /* rank 0 → rank 1, and back */
+	/* Timing by the device: a queue of each direction's source device. word is NULL: timing by the host. */
 	struct p2p_stream_wait stream_wait;
-	void *cpus; /* where the thread that copies back runs, a bit each */
+	void *cpus; /* CPU mask of the thread that copies from rank 1 to rank 0 */
 	size_t cpu_bytes;
 };
 
