@@ -26,30 +26,30 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
-// How long the end of a communicator may take. The parent gives a worker a little longer to leave.
+// Time limits for the end of a communicator. They are shorter than the time that the parent gives a worker to exit.
 const (
-	abortPatience   = time.Second
-	destroyPatience = 2 * time.Second
+	abortTimeout   = time.Second
+	destroyTimeout = 2 * time.Second
 )
 
-// endpoint is one rank's end: two buffers, the communicator, and what the ranks need beside NCCL to be timed.
+// endpoint is the transport in one rank.
 type endpoint struct {
 	o          Options
 	env        transport.Env
 	version    string
 	engine     gpu.Engine
-	memory     []io.Closer // what source and inbox are in
+	memory     []io.Closer // owns source and inbox
 	source     *C.uint8_t
 	inbox      *C.uint8_t
 	bytes      uint64           // of each
-	conn       *rendezvous.Conn // nil: the ranks need no words with each other
-	streamWait *loop.StreamWait // nil: the host times
-	// recorder records NCCL's calls, to start them as one or to see what they launch.
+	conn       *rendezvous.Conn // to the other rank; nil: the ranks use barriers only
+	streamWait *loop.StreamWait // nil: timing by the host
+	// recorder captures NCCL's calls, to launch them as a graph or to find out what they launch.
 	recorder *C.struct_p2p_recorder
-	id       C.struct_nccl_id // rank 0's, of the communicator that is timed
-	twin     C.struct_nccl_id // rank 0's, of the one that tells what NCCL launches; zero: there shall be none
+	id       C.struct_nccl_id // from rank 0: the id of the timed communicator
+	twin     C.struct_nccl_id // from rank 0: the id of the second communicator; zero: none is made
 	end      *C.struct_nccl_end
-	stuck    string // what NCCL has not returned from; it may still use everything here
+	stuck    string // the call from which NCCL has not returned; it may still use all memory of the endpoint
 	path     transport.Path
 }
 
@@ -87,11 +87,11 @@ func (t *nccl) Open(ctx context.Context, env transport.Env) (_ transport.Endpoin
 	return ep, ep.makeID(ctx)
 }
 
-// recorder is the device's.
+// recorder returns the device's recorder.
 func recorder(d gpu.Device) (*C.struct_p2p_recorder, error) {
 	r, ok := d.(gpu.Recorder)
 	if !ok {
-		return nil, fmt.Errorf("a %s device records nothing: %w", d.Info().Kind, gpu.ErrUnsupported)
+		return nil, fmt.Errorf("a %s device cannot capture calls: %w", d.Info().Kind, gpu.ErrUnsupported)
 	}
 	table, err := r.Recorder()
 	if err != nil {
@@ -100,7 +100,7 @@ func recorder(d gpu.Device) (*C.struct_p2p_recorder, error) {
 	return (*C.struct_p2p_recorder)(table.Pointer()), nil
 }
 
-// openStreamWait opens the queue that the device times.
+// openStreamWait opens the queue for timing by the device.
 func (ep *endpoint) openStreamWait() (err error) {
 	if ep.streamWait, err = loop.OpenStreamWait(ep.engine, ep.env.Device); err != nil {
 		return fmt.Errorf("timing by the device: %w", err)
@@ -115,8 +115,8 @@ func (ep *endpoint) queue() *C.struct_p2p_queue {
 	return (*C.struct_p2p_queue)(ep.streamWait.Queue(0).Table().Pointer())
 }
 
-// allocate makes both buffers. Those that shall be registered are of the kind of memory that NCCL can make the most of,
-// where the device has it: NCCL shares it with the peer as a file descriptor.
+// allocate allocates both buffers. If they are to be registered and the device supports it, they are memory that NCCL
+// can share with the peer as a file descriptor.
 func (ep *endpoint) allocate() error {
 	if ep.o.Register {
 		m, err := ep.env.Device.Memory(gpu.HandleVMM)
@@ -139,7 +139,7 @@ func (ep *endpoint) allocate() error {
 	return nil
 }
 
-// allocateFrom makes them of m, which frees them when it is closed.
+// allocateFrom allocates both buffers from m, which frees them when it is closed.
 func (ep *endpoint) allocateFrom(m gpu.Memory) error {
 	for _, p := range []**C.uint8_t{&ep.source, &ep.inbox} {
 		var r C.struct_p2p_range
@@ -155,7 +155,7 @@ func (ep *endpoint) allocateFrom(m gpu.Memory) error {
 	return nil
 }
 
-// makeID starts rank 0's meeting point.
+// makeID makes the ids of the communicators on rank 0.
 func (ep *endpoint) makeID(ctx context.Context) error {
 	if ep.table().stream == nil {
 		return fmt.Errorf("engine %s has no stream: %w", ep.engine.Name(), gpu.ErrUnsupported)
@@ -183,9 +183,9 @@ func (ep *endpoint) table() *C.struct_p2p_engine {
 	return (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
 }
 
-// address is what the other ranks need: where rank 0 listens, and NCCL's ids.
+// address is what the other ranks need from a rank: where rank 0 listens, and NCCL's ids.
 type address struct {
-	Link json.RawMessage `json:"link,omitempty"` // none: there is no link
+	Link json.RawMessage `json:"link,omitempty"` // none: the ranks do not connect
 	ID   []byte          `json:"id,omitempty"`
 	Twin []byte          `json:"twin,omitempty"` // none: no twin is made
 }
@@ -225,13 +225,13 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) error {
 		}
 	}
 	ep.setEnd()
-	if err := ep.meet(ctx, &ep.end.timed, ep.id, "the making of the communicator"); err != nil {
+	if err := ep.makeComm(ctx, &ep.end.timed, ep.id, "the making of the communicator"); err != nil {
 		ep.abort()
 		return fmt.Errorf("nccl: connect: %w", err)
 	}
 	ep.describe()
 	ep.path.ConnectUS = transport.Since(begin)
-	if err := ep.meetTwin(ctx); err != nil {
+	if err := ep.makeTwin(ctx); err != nil {
 		ep.abort()
 		return fmt.Errorf("nccl: connect: %w", err)
 	}
@@ -263,8 +263,8 @@ func (ep *endpoint) setEnd() {
 	}
 }
 
-// meet makes a communicator, which blocks until the other ranks do the same.
-func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.struct_nccl_id, what string) error {
+// makeComm makes a communicator. It blocks until the other ranks do the same.
+func (ep *endpoint) makeComm(ctx context.Context, comm *C.struct_nccl_comm, id C.struct_nccl_id, what string) error {
 	registered := C.int(0)
 	if ep.o.Register {
 		registered = 1
@@ -275,13 +275,13 @@ func (ep *endpoint) meet(ctx context.Context, comm *C.struct_nccl_comm, id C.str
 	}))
 }
 
-// within runs f on another thread: the calling one is pinned to one CPU, which the threads that NCCL starts would
-// inherit. When ctx ends first, f is left behind, and with it all it may use.
+// within runs f on another thread, because threads that NCCL starts would inherit the calling thread's pinning to one
+// CPU. If ctx ends first, f keeps running, and all memory that it may use must stay.
 func (ep *endpoint) within(ctx context.Context, what string, f func() error) error {
 	begin := time.Now()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // f's C calls use what the first of them bound to the thread
+		runtime.LockOSThread() // the first of f's C calls binds the device to the thread
 		defer runtime.UnlockOSThread()
 		done <- f()
 	}()
@@ -294,7 +294,7 @@ func (ep *endpoint) within(ctx context.Context, what string, f func() error) err
 	}
 }
 
-// moreFromNCCL tells how to learn more about a failure of NCCL's.
+// moreFromNCCL adds to an error of NCCL's how to get more information.
 func moreFromNCCL(err error) error {
 	if err == nil || !errors.Is(err, abi.ErrDevice) {
 		return err
@@ -318,23 +318,23 @@ func (ep *endpoint) describe() {
 	if ep.o.Graph {
 		ep.path.Knobs["cudagraph"] = "window"
 	}
-	ep.path.Knobs["protocol"] = "not told by NCCL" // LL or SIMPLE: a kernel has both, and its work says which
+	ep.path.Knobs["protocol"] = "not told by NCCL" // LL or SIMPLE: every kernel contains both
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
 
-// mostHeld is how many calls wait on a queue that is held: a driver that has about a thousand commands lets its caller wait,
-// who is the one that would let the queue go.
-const mostHeld = 256
+// maxCallsBehindWait is the maximum number of calls that are enqueued behind a stream wait: a driver that holds about a
+// thousand commands blocks its caller, which would have ended the stream wait.
+const maxCallsBehindWait = 256
 
 // accepts refuses a batch that cannot be run.
 func (o Options) accepts(b transport.Batch) error {
 	switch {
 	case o.Ring && b.Op != transport.OpBidir:
 		return fmt.Errorf("nccl: operation %q: a ring has only %s", b.Op, transport.OpBidir)
-	case o.Timing == TimingDevice && o.PerMessage && !b.Graph && !o.Graph && b.Window > mostHeld:
+	case o.Timing == TimingDevice && o.PerMessage && !b.Graph && !o.Graph && b.Window > maxCallsBehindWait:
 		return fmt.Errorf("nccl: a window of %d calls is more than the %d that a queue can hold until all ranks are ready: use a smaller window, or graphs",
-			b.Window, mostHeld)
+			b.Window, maxCallsBehindWait)
 	}
 	return nil
 }
@@ -347,7 +347,7 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 		return transport.Result{}, fmt.Errorf("%w: %w", err, abi.ErrInvalid)
 	}
 	b.Graph = b.Graph || ep.o.Graph
-	const records = true // by means of its own, on any stream
+	const records = true // the recorder captures any stream
 	call, err := loop.Prepare(b, uint64(ep.end.bytes), records, samples)
 	if err != nil {
 		return transport.Result{}, fmt.Errorf("nccl: %w", err)
@@ -362,13 +362,13 @@ func (ep *endpoint) Run(_ context.Context, b transport.Batch, samples []int64) (
 	return res, moreFromNCCL(err)
 }
 
-// abort ends what NCCL has under way: a kernel that waits for the peer would stay on the GPU. It does not wait long:
-// the failure that led here is to be reported.
+// abort ends NCCL's operations in progress: a kernel that waits for the peer would stay on the GPU. It waits only
+// briefly, because the error that caused it must be reported.
 func (ep *endpoint) abort() {
 	if ep.stuck != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), abortPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	end := ep.end
 	_ = ep.within(ctx, "the abort of the communicator", func() error {
@@ -405,12 +405,12 @@ func (ep *endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeComm ends the communicators, and before them the recorded window, for which NCCL would wait.
+// closeComm releases the recorded window, for which NCCL would wait, and destroys the communicators.
 func (ep *endpoint) closeComm() error {
 	if ep.end == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), destroyPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTimeout)
 	defer cancel()
 	end := ep.end
 	err := ep.within(ctx, "the end of the communicator", func() error {

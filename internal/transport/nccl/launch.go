@@ -12,19 +12,19 @@ import (
 	"unsafe"
 )
 
-// needsTwin reports whether a second communicator can tell what NCCL launches. Where every window is a graph, the graph
-// itself does.
+// needsTwin reports whether a second communicator is needed to find out what NCCL launches. If every window is a graph,
+// the graph shows it.
 func (ep *endpoint) needsTwin() bool { return !ep.o.Graph && ep.recorder.blind == nil }
 
-// meetTwin makes the second communicator, if rank 0 wants one. A run does without it where it cannot be had.
-func (ep *endpoint) meetTwin(ctx context.Context) error {
+// makeTwin makes the second communicator if rank 0 has sent an id for it. If that fails, the run continues without it.
+func (ep *endpoint) makeTwin(ctx context.Context) error {
 	if blind := ep.recorder.blind; blind != nil {
 		ep.unknown(C.GoString(blind))
 	}
 	if ep.twin == (C.struct_nccl_id{}) {
 		return nil
 	}
-	err := ep.meet(ctx, &ep.end.twin, ep.twin, "the making of the second communicator")
+	err := ep.makeComm(ctx, &ep.end.twin, ep.twin, "the making of the second communicator")
 	if err == nil || ep.stuck != "" {
 		return err
 	}
@@ -33,13 +33,13 @@ func (ep *endpoint) meetTwin(ctx context.Context) error {
 	return nil
 }
 
-// unknown notes why nothing is known of what NCCL launches.
+// unknown records why it is unknown what NCCL launches.
 func (ep *endpoint) unknown(why string) {
 	text := append([]byte(why), 0)
 	C.p2p_launches_unknown(&ep.end.launch, (*C.char)(unsafe.Pointer(&text[0])))
 }
 
-// launched is what moved the messages of the last batch: NCCL, and the kernels that it launched.
+// launched names NCCL and the kernels that it launched in the latest batch.
 func (ep *endpoint) launched() string {
 	l := &ep.end.launch
 	text := C.GoString(&l.text[0])
@@ -58,8 +58,8 @@ func (ep *endpoint) launched() string {
 	return ep.path.Engine + " " + strings.Join(names, "+")
 }
 
-// plain is a function's name as its source has it, if it is C++'s and stands in no namespace: there the linker's name
-// is _Z, the length, the name, and the types of the parameters.
+// plain is the source name of a C++ function outside of namespaces, whose linker name is _Z, the name's length, the
+// name and the parameters' types; any other name is unchanged.
 func plain(name string) string {
 	rest, ok := strings.CutPrefix(name, "_Z")
 	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))

@@ -1,7 +1,7 @@
 /*
- * libnccl.h: the part of NCCL that is used here, in our own declarations. One list names every function; from it come
- * the table of pointers, the look-up (libnccl.c) and a wrapper of the same name, so that the rest reads as if it were
- * linked. A wrapper of an optional function that the library lacks returns what the list says.
+ * libnccl.h: declarations of the part of NCCL that is used here. One list names every function; the table of pointers,
+ * the look-up (libnccl.c) and a wrapper of the same name are generated from it, so that callers call NCCL as if it were
+ * linked. The wrapper of an optional function that the library lacks returns the value that the list gives.
  */
 #ifndef P2P_LIBNCCL_H
 #define P2P_LIBNCCL_H
@@ -18,18 +18,18 @@ enum {
 
 enum { NCCL_UINT8 = 1 }; /* data type */
 
-/* Made by one rank, given to all. */
+/* Identifies a communicator: made by one rank, sent to all. */
 struct nccl_id {
 	char bytes[128];
 };
 
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
-#define NCCL_CONFIG_VERSION 21800 /* whose fields these are, as ncclGetVersion counts */
+#define NCCL_CONFIG_VERSION 21800 /* the version of struct nccl_config, as ncclGetVersion encodes it */
 #define NCCL_UNDEFINED INT32_MIN  /* leaves a field to the library */
 
 /*
- * What a communicator shall be like. Later versions append fields; they read no more than `size` bytes and take their
- * defaults for what came after `version`, so that the layout of 2.18 serves them all.
+ * Configuration of a communicator. Later versions append fields, read no more than `size` bytes, and use defaults for
+ * fields newer than `version`, so the layout of 2.18 works with all of them.
  */
 struct nccl_config {
 	size_t size;

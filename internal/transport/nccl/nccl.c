@@ -1,6 +1,6 @@
 #include "nccl.h"
 
-/* What a post does. */
+/* Directions of a post. */
 enum { SEND = 1, RECEIVE = 2 };
 
 /* ---- communicator --------------------------------------------------------------------------------------------- */
@@ -19,14 +19,14 @@ int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, st
 	return m->range(m->self, base, r, e);
 }
 
-/* Makes what the device has here usable on this thread. */
+/* Binds engine and queue to the calling thread. */
 static int bind_all(struct nccl_end *end, struct p2p_error *e) {
 	struct p2p_queue *q = end->queue;
 	int rc = end->engine->bind(end->engine->self, e);
 	return rc || !q ? rc : q->bind(q->self, e);
 }
 
-/* Where NCCL's calls go. */
+/* The stream of NCCL's calls. */
 static inline void *stream(const struct nccl_end *end) { return end->queue ? end->queue->stream : end->engine->stream; }
 
 static int send_n(struct nccl_end *end, void *comm, const void *p, size_t n, struct p2p_error *e) {
@@ -37,14 +37,14 @@ static int receive_n(struct nccl_end *end, void *comm, void *p, size_t n, struct
 	return nccl_ok(e, comm, "ncclRecv", ncclRecv(p, n, NCCL_UINT8, (int)end->previous, comm, stream(end)));
 }
 
-/* Closes a group in any case; rc is what happened inside. */
+/* Closes a group even after a failure; rc is the result of the calls inside. */
 static int close_group(void *comm, int rc, struct p2p_error *e) {
 	struct p2p_error later;
 	int last = nccl_ok(rc ? &later : e, comm, "ncclGroupEnd", ncclGroupEnd());
 	return rc ? rc : last;
 }
 
-/* Adds what NCCL noticed on its own to what went wrong. */
+/* Adds NCCL's asynchronous error, if any, to the error text. */
 static int explain(void *comm, int rc, struct p2p_error *e) {
 	int code = NCCL_OK;
 	if ((rc != P2P_ERR_TIMEOUT && rc != P2P_ERR_DEVICE) || !comm)
@@ -142,7 +142,7 @@ void p2p_nccl_abort(struct nccl_comm *comm) {
 	void *handle = comm->handle;
 	comm->handle = NULL;
 	if (handle)
-		ncclCommAbort(handle); /* nobody could do anything about its failure */
+		ncclCommAbort(handle); /* a failure of the abort is ignored */
 }
 
 /* ---- windows -------------------------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ void p2p_nccl_abort(struct nccl_comm *comm) {
 struct run {
 	struct p2p_loop l;
 	struct nccl_end *end;
-	void *comm; /* that carries what is posted */
+	void *comm; /* communicator that carries the messages */
 	/* With a link. */
 	struct nccl_direction *out, *in;
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
@@ -197,7 +197,7 @@ static inline int post_all(struct run *x) {
 	}
 }
 
-/* Captures one operation's calls. *recording is the caller's to drop, NULL after a failure. */
+/* Captures the calls of one operation. The caller drops *recording, which is NULL after a failure. */
 static int capture(struct run *x, void **recording) {
 	const struct p2p_recorder *r = x->end->recorder;
 	struct p2p_error later;
@@ -214,7 +214,7 @@ static int capture(struct run *x, void **recording) {
 	return rc ? rc : last;
 }
 
-/* Records one operation as the unit that the batch starts, and notes what is in it. */
+/* Records one operation as the graph that the batch launches, and inspects it. */
 static int record(struct run *x) {
 	struct nccl_end *end = x->end;
 	struct p2p_error later;
@@ -223,23 +223,23 @@ static int record(struct run *x) {
 	if (rc || (rc = capture(x, &recording)))
 		return rc;
 	end->recorder->inspect(recording, &end->launch);
-	memset(&end->looked, 0, sizeof end->looked);
+	memset(&end->inspected, 0, sizeof end->inspected);
 	rc = end->recorder->make(recording, &end->recorded, x->l.e);
 	int last = end->recorder->drop(recording, rc ? &later : x->l.e);
 	return rc ? rc : last;
 }
 
-/* Notes what one operation launches, from a capture on the twin that never runs. No failure of it fails the batch. */
-static void look(struct run *x) {
+/* Finds out what one operation launches, from a capture on the twin that never runs. Its failure is not the batch's. */
+static void inspect_twin(struct run *x) {
 	struct nccl_end *end = x->end;
 	const struct p2p_batch *b = x->l.b;
 	struct nccl_shape shape = {b->size, b->offset, b->op, b->window};
 	struct p2p_error e;
 	struct run other = *x;
 	void *recording = NULL;
-	if (!end->twin.handle || memcmp(&shape, &end->looked, sizeof shape) == 0)
+	if (!end->twin.handle || memcmp(&shape, &end->inspected, sizeof shape) == 0)
 		return;
-	end->looked = shape;
+	end->inspected = shape;
 	other.comm = end->twin.handle;
 	other.l.e = &e;
 	if (capture(&other, &recording)) {
@@ -269,7 +269,7 @@ static int poison(struct run *x, uint32_t k) {
 static int prepare_launch(struct run *x) {
 	if (x->l.b->graph)
 		return record(x);
-	look(x);
+	inspect_twin(x);
 	return P2P_OK;
 }
 
@@ -288,10 +288,10 @@ static int verify(struct run *x, uint32_t i, uint32_t k) {
 	return p2p_loop_verify(&x->l, x->end->engine, x->end->inbox, x->end->previous, i);
 }
 
-/* Whether the receive is posted before the peer may start. */
+/* Whether this role posts its receive before the peer may start. */
 static inline int receives_first(enum p2p_role role) { return role == P2P_RECEIVE || role == P2P_PONG; }
 
-/* Tells the peer that it may send the next operation. */
+/* Allows the peer to send the next operation. */
 static int credit(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc = receives_first(role) ? start(x) : P2P_OK;
 	(void)i;
@@ -347,7 +347,7 @@ static int enqueue(struct run *x, enum p2p_role role, uint32_t q) {
 	return start(x);
 }
 
-/* A ring, or timed by the device: a barrier before each iteration says that every rank has verified the last one. */
+/* A ring, or timed by the device: at the barrier before each iteration every rank has verified the previous one. */
 static const struct p2p_steps apart = {
 	.bind = bind,
 	.poison = poison,

@@ -1,29 +1,30 @@
-// Package nccl is NCCL's send and receive between two ranks, or around a ring of them: the baseline that users know.
-// libnccl.so.2 is looked for at run time; a binary with this package in it starts on a machine without it.
+// Package nccl is the NCCL baseline: ncclSend and ncclRecv between two ranks, or around a ring of ranks. libnccl.so.2
+// is loaded at run time; a binary that contains this package starts on a machine without it.
 //
 // A timed send is: ncclSend on the stream of the device's engine, wait for the stream, wait for the receiver's
-// acknowledgement. The end of an ncclSend only says that the source may be used again; that the receiver has the
-// payload is known when its stream, and with it its ncclRecv, has ended, which it tells in memory that both share.
-// The receive is posted before the sender may start. A window is one group. Nothing is timed before a first byte has
-// crossed each way, since NCCL connects two ranks at their first message.
+// acknowledgement. The end of an ncclSend only means that the source may be reused. The receiver has the payload when
+// its own stream, which contains the ncclRecv, has finished; it then acknowledges in memory that both ranks share. The
+// receive is posted before the sender may start. A window is one group. Before anything is timed, a byte is sent in
+// each direction, because NCCL connects two ranks at their first message.
 //
-//	sender                        shared link                     receiver
+//	sender                        shared memory                   receiver
 //	fill(source, i)                                               check(inbox, i-1)
 //	                                                              ncclRecv
-//	wait ready >= i        <----- ready = i  <------------------- grant
+//	wait ready >= i        <----- ready = i  <------------------- credit
 //	t0; ncclSend; wait stream     ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~>  wait stream
 //	wait ack >= i; t1      <----- ack  <------------------------- ack = i
 //
-// In bidir both ranks do both in one group. In pingpong the two messages follow each other on the stream of each rank,
-// without the host between them; the reply says that the message has arrived, and is acknowledged after the sample.
+// In bidir both ranks send and receive in one group. In pingpong the two messages are consecutive on the stream of each
+// rank, without the host between them; the reply implies that the message has arrived, and is acknowledged after the
+// sample.
 //
-// In a ring of two or more ranks each sends a window to the next one and receives one from the one before, all at the
-// same time and in one group. There is nothing but bidir. The ranks start an iteration together, from a barrier, and
-// each takes its own time until its stream has ended; the longest is the ring's.
+// In a ring of two or more ranks, each rank sends a window to the next rank and receives a window from the previous
+// one, at the same time and in one group. A ring supports bidir only. The ranks start an iteration together, at a
+// barrier, and each measures the time until its stream has finished; the longest time is the sample.
 //
-// Timed by the device, NCCL's calls go on a queue behind a stream wait, which ends when all ranks have put a whole
-// operation on theirs; a sample is the time between two events, before the operation and after it, on the rank where it
-// is the longest. What it costs the CPU to post the operation, and a word from rank to rank, are not in it.
+// Timed by the device, NCCL's calls are enqueued behind a stream wait, which ends when all ranks have enqueued the
+// whole operation. A sample is the time between two events, before and after the operation, on the rank where that time
+// is longest. It does not include the CPU time to post the operation, nor any message between the hosts.
 //
 //	each rank               queue
 //	fill(source, i)         stream wait; event 0
@@ -34,14 +35,14 @@
 //
 // In a batch with graphs, or with the option Graph, a window is captured once and launched as one CUDA graph.
 //
-// The counter nccl_ctas tells how many thread blocks the largest kernel of a window has on this rank, read from a capture of
-// the window. Of a batch with graphs that is the graph that runs. Otherwise it is a capture, never launched, of the
-// same calls on a second communicator made like the first: once something was captured on a communicator, NCCL
-// records and awaits an event more with every call on it, and what is timed must not pay for being looked at. How many
-// CTAs were asked for says little: NCCL makes a power of two of it and leaves some out of short messages. Whether a
-// kernel moves a message by the protocol LL or SIMPLE stands in memory of NCCL's own and cannot be told.
+// The counter nccl_ctas is the number of thread blocks of the largest kernel of a window on this rank, read from a
+// capture of the window. In a batch with graphs that is the graph that runs. Otherwise it is a capture, never launched,
+// of the same calls on a second communicator, the twin: after a capture on a communicator, NCCL records and awaits one
+// more event with every call on it, so a capture on the timed communicator would slow it down. The requested number of
+// CTAs is not the number used: NCCL rounds it to a power of two and uses fewer for short messages. Whether a kernel
+// uses the protocol LL or SIMPLE for a message is known to NCCL only.
 //
-// P2PBENCH_LIBNCCL names another file to load. NCCL's own environment variables hold; they are reported with the path.
+// P2PBENCH_LIBNCCL names another file to load. NCCL's own environment variables apply; they are recorded in the knobs.
 package nccl
 
 /*
@@ -66,27 +67,27 @@ import (
 
 // Options are the baseline's settings, as package knob reads them.
 type Options struct {
-	CTAs     int    `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..64"` // thread blocks that NCCL may use, and shall; 0: its choice
-	Register bool   `json:"register,omitempty" knob:"register"`                    // register the buffers with NCCL, so that it can do without copies of its own
-	Graph    bool   `json:"graph,omitempty"`                                       // start every window as one CUDA graph, whatever the batch says
+	CTAs     int    `json:"ctas,omitempty" knob:"ctas" unset:"auto" range:"1..64"` // minimum and maximum number of thread blocks; 0: NCCL chooses
+	Register bool   `json:"register,omitempty" knob:"register"`                    // register the buffers with NCCL, so that it can avoid internal copies
+	Graph    bool   `json:"graph,omitempty"`                                       // start every window as one CUDA graph, even if the batch does not ask for it
 	Timing   string `json:"timing,omitempty" knob:"timing" values:"host device"`
 	Ring     bool   `json:"ring,omitempty" knob:"ring"` // each rank sends to the next one; there may be more than two
-	// PerMessage makes every message of a window a group of its own, so a kernel of its own; otherwise a window is one.
+	// PerMessage makes every message of a window its own group, and so its own kernel; otherwise a window is one group.
 	PerMessage bool `json:"per_message,omitempty"`
 }
 
-// TimingDevice lets the device time what it does, and not the host that posts it.
+// TimingDevice selects timing by the device's events instead of the host's clock.
 const TimingDevice = "device"
 
-// MaxCTAs is as many as NCCL can use: it has so many channels, and a thread block serves one.
+// MaxCTAs is the number of NCCL's channels, each of which one thread block serves.
 const MaxCTAs = 64
 
-// minVersion is the oldest NCCL whose configuration of a communicator is the one in libnccl.h.
+// minVersion is the oldest NCCL that accepts the struct nccl_config of libnccl.h.
 const minVersion = C.NCCL_CONFIG_VERSION
 
 type nccl struct{ o Options }
 
-// New makes the transport. A number of CTAs that NCCL cannot have is an error, and so is an unknown timing.
+// New makes the transport. An impossible number of CTAs or an unknown timing is an error.
 func New(o Options) (transport.Transport, error) {
 	if err := knob.Check(nil, &o); err != nil {
 		return nil, fmt.Errorf("nccl: %w", err)
@@ -103,7 +104,7 @@ func (*nccl) Ranks(n int) []int {
 	return ranks
 }
 
-// Accepts refuses what a ring has not, and windows of more calls than wait on a queue.
+// Accepts refuses operations other than bidir in a ring, and windows with too many calls behind a stream wait.
 func (t *nccl) Accepts(_ []gpu.Info, b transport.Batch) error { return t.o.accepts(b) }
 
 func (t *nccl) Probe(devices []gpu.Info) error {
@@ -145,7 +146,7 @@ func library() (string, error) {
 
 func load() (string, error) {
 	// NVLink multicast (NVLS) does nothing for messages between two ranks, yet NCCL would set it up; a program that
-	// dies holding multicast objects can put the GPUs of a host that others share out of service.
+	// dies while it holds multicast objects can make the GPUs of a shared host unusable.
 	if _, set := os.LookupEnv("NCCL_NVLS_ENABLE"); !set {
 		if err := os.Setenv("NCCL_NVLS_ENABLE", "0"); err != nil {
 			return "", err
@@ -164,7 +165,7 @@ func load() (string, error) {
 	return version(int(v)), nil
 }
 
-// version writes ncclGetVersion's number the usual way; before 2.9 it was counted otherwise.
+// version formats ncclGetVersion's number. NCCL before 2.9 encodes it differently.
 func version(v int) string {
 	if v < 10000 {
 		return fmt.Sprintf("%d.%d.%d", v/1000, v%1000/100, v%100)
@@ -177,7 +178,7 @@ func unsupported(format string, args ...any) error {
 	return fmt.Errorf("nccl: "+format+": %w", append(args, gpu.ErrUnsupported)...)
 }
 
-// settings are the environment variables that NCCL sees.
+// settings returns the environment variables that NCCL reads.
 func settings() map[string]string {
 	out := map[string]string{}
 	for _, kv := range os.Environ() {

@@ -1,4 +1,4 @@
-/* nccl.h: the timed loops over NCCL's send and receive between two ranks, or around a ring of them. */
+/* nccl.h: the timed loops over NCCL's send and receive between two ranks, or around a ring of ranks. */
 #ifndef P2P_NCCL_H
 #define P2P_NCCL_H
 
@@ -19,56 +19,56 @@ struct nccl_link {
 	struct nccl_direction from[2]; /* by sending rank */
 };
 
-/* A communicator, and both buffers as it knows them. */
+/* A communicator, and its registrations of both buffers. */
 struct nccl_comm {
-	void *handle; /* NULL before p2p_nccl_connect, and once destroyed or aborted */
+	void *handle; /* NULL before p2p_nccl_connect, and after it is destroyed or aborted */
 	void *registered[2];
 };
 
-/* What decides how a window is launched. */
+/* The properties on which the launches of a window depend. */
 struct nccl_shape {
 	uint64_t size, offset;
 	uint32_t op, window;
 };
 
-/* One rank's end. */
+/* The C part of an endpoint. */
 struct nccl_end {
-	struct p2p_engine *engine;          /* fills and checks, and lends its stream to NCCL if there is no queue */
-	struct p2p_queue *queue;            /* the device times: NCCL's calls go on its stream; NULL: the host does */
+	struct p2p_engine *engine;          /* fills and checks; without a queue, NCCL uses its stream */
+	struct p2p_queue *queue;            /* timing by the device: NCCL uses its stream; NULL: timing by the host */
 	struct p2p_stream_wait stream_wait; /* of the queue */
 	const struct p2p_recorder *recorder;
 	const struct p2p_ctx *ctx;
-	struct nccl_link *link; /* NULL: the ranks wait for each other at barriers, and in no other way */
+	struct nccl_link *link; /* NULL: the ranks wait for each other only at barriers */
 	struct nccl_comm timed; /* moves the messages */
 	/*
-	 * Made like the other one, and used only to see what NCCL would launch: a communicator on which something was
-	 * once recorded takes longer for every call afterwards, and the timed one must not. No handle: none was made.
+	 * Made like `timed`, and used only to find out what NCCL would launch: after a capture on a communicator, every
+	 * later call on it takes longer. No handle: none was made.
 	 */
 	struct nccl_comm twin;
 	uint8_t *source; /* this rank's outgoing messages */
 	uint8_t *inbox;  /* this rank's incoming messages */
 	size_t bytes;    /* of each */
 	uint32_t rank, ranks;
-	uint32_t per_message; /* 1: each message of a window is a group of its own */
+	uint32_t per_message; /* 1: each message of a window is its own group */
 	uint32_t pad;
-	uint32_t next, previous; /* the ranks to which this one sends, and from which it receives; of two, the other */
-	uint64_t seq[2];         /* with a link: operations so far, by sending rank; both ends count alike */
-	uint64_t messages;       /* sent by this rank */
-	void *recorded;          /* the window that a batch with graphs launches; NULL: none */
-	struct p2p_launches launch; /* what a window of the last batch launches */
-	struct nccl_shape looked;   /* … and that batch, if the twin told */
+	uint32_t next, previous;     /* the ranks that this one sends to and receives from; of two ranks, the other */
+	uint64_t seq[2];             /* with a link: operations so far, by sending rank; both ends count alike */
+	uint64_t messages;           /* sent by this rank */
+	void *recorded;              /* the window that a batch with graphs launches; NULL: none */
+	struct p2p_launches launch;  /* the launches of a window of the latest batch */
+	struct nccl_shape inspected; /* that batch, if the twin was used; else zero */
 };
 
-/* Makes the id that all ranks need. */
+/* Makes the id of a communicator, which all ranks need. */
 int p2p_nccl_id(struct p2p_engine *engine, struct nccl_id *id, struct p2p_error *e);
 
-/* Allocates at least n bytes of m, memory of the engine's device. */
+/* Allocates at least n bytes from m, memory of the engine's device. */
 int p2p_nccl_alloc(struct p2p_engine *engine, struct p2p_memory *m, size_t n, struct p2p_range *r, struct p2p_error *e);
 
 /*
- * Makes one of end's communicators, which returns once all ranks ask for it; registers both buffers if `with_buffers`;
- * and sends a byte to the next rank, so that the connections, which NCCL makes at their first use, exist. ctas
- * bounds the thread blocks from below and above, 0 leaves them to NCCL.
+ * Makes one of end's communicators and returns when all ranks have done so; registers both buffers if `with_buffers`;
+ * and sends a byte to the next rank, because NCCL makes connections at their first use. ctas is the minimum and maximum
+ * number of thread blocks; 0: NCCL chooses.
  */
 int p2p_nccl_connect(struct nccl_end *end, struct nccl_comm *comm, struct nccl_id id, int ctas, int with_buffers,
 		     struct p2p_error *e);
@@ -81,12 +81,12 @@ int p2p_nccl_run(struct nccl_end *end, const struct p2p_batch *b, int64_t *sampl
 int p2p_nccl_forget(struct nccl_end *end, struct p2p_error *e);
 
 /*
- * Undoes the registrations and ends the communicator, if there is one. Recorded windows must be gone: NCCL waits for
- * them without end.
+ * Undoes the registrations and destroys the communicator, if there is one. Recorded windows must be released before, or
+ * NCCL waits for them forever.
  */
 int p2p_nccl_destroy(struct nccl_end *end, struct nccl_comm *comm, struct p2p_error *e);
 
-/* Ends the communicator, if there is one, and whatever it has under way. */
+/* Aborts the communicator, if there is one, and its operations in progress. */
 void p2p_nccl_abort(struct nccl_comm *comm);
 
 #endif
