@@ -2,7 +2,7 @@ package sendrecv
 
 import "github.com/p2pbench/p2pbench/internal/transport"
 
-// counters describe the endpoint's. docs/json.md says what each one counts.
+// counters describes the endpoint's counters. docs/json.md documents them.
 var counters = transport.Counters{
 	{Name: "messages", Kind: transport.Count},
 	{Name: "steps", Kind: transport.Count, Label: "steps"},

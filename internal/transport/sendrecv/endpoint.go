@@ -23,7 +23,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// endpoint is one rank's end.
+// endpoint is the transport in one rank.
 type endpoint struct {
 	o          Options // settled
 	env        transport.Env
@@ -32,17 +32,17 @@ type endpoint struct {
 	streamWait *loop.StreamWait // has the queue
 	memory     gpu.Memory
 	source     gpu.Buffer
-	counts     gpu.Buffer // of the kernels: a struct sr_count for each block, then the struct sr_team
+	counts     gpu.Buffer // the kernels' counts: a struct sr_count for each block, then the struct sr_team
 	layout     layout
-	shared     uintptr      // what neighbours map; 0: not allocated
+	shared     uintptr      // memory that neighbours map; 0: not allocated
 	control    *loop.Pinned // the struct sr_state
-	samples    *loop.Pinned // that a resident kernel takes; nil: none so far
+	samples    *loop.Pinned // written by a resident kernel; nil: none so far
 	peers      []*peer
 	end        *C.struct_sendrecv_end
 	limits     limits
 	chosen     map[shape]plan
 	last       plan // of the last batch
-	// lastBurst is how many of its round trips went back to back, where that could be more than one; else 0.
+	// lastBurst is its number of back-to-back round trips per burst; 0: it had no bursts.
 	lastBurst uint64
 	messages  uint64
 	steps     uint64
@@ -80,7 +80,7 @@ func (t *sendrecv) Open(_ context.Context, env transport.Env) (_ transport.Endpo
 	return ep, err
 }
 
-// openDevice opens what moves and shares bytes, and binds the calling thread to it.
+// openDevice opens engine, queue and memory of the device and binds them to the calling thread.
 func (ep *endpoint) openDevice() (err error) {
 	d := ep.env.Device
 	if _, ok := d.(gpu.Launcher); !ok {
@@ -108,16 +108,16 @@ func (ep *endpoint) openDevice() (err error) {
 	return ep.bind()
 }
 
-// bind prepares the calling thread.
+// bind prepares the calling thread for C calls.
 func (ep *endpoint) bind() error {
 	return abi.Call(func(e *C.struct_p2p_error) { C.p2p_sendrecv_bind(ep.end, e) })
 }
 
-// findKernels looks for those that the variant may use, and notes what this device can do.
+// findKernels finds the kernels that the variant may use, and sets the limits of this device.
 func (ep *endpoint) findKernels() error {
 	type kernel struct {
 		number  C.uint32_t
-		bulk    *bool // it is one that not every device has; whether this one has it
+		bulk    *bool // set to true if the device has the kernel; nil: every device must have it
 		variant string
 	}
 	l := &ep.limits
@@ -149,7 +149,7 @@ func (ep *endpoint) findKernels() error {
 	return nil
 }
 
-// findLines notes whether lines of 128 bytes reach the ranks that this one sends to as they were stored.
+// findLines finds out whether stores of 128 bytes reach the next rank unsplit.
 func (ep *endpoint) findLines() error {
 	err := ep.env.Device.StoresLines(ep.env.Devices[ep.near.next])
 	if ep.limits.ll128 = err == nil; err != nil && ep.o.Variant == "ll128" {
@@ -158,14 +158,14 @@ func (ep *endpoint) findLines() error {
 	return nil
 }
 
-// trainRegion is room for a train of small messages.
-const trainRegion = 2 << 20
+// burstRegion is the minimum region of persistent kernels, in bytes: room for a burst of small messages.
+const burstRegion = 2 << 20
 
-// allocate makes all memory, and sets to zero what kernels count in, before anybody can write there.
+// allocate allocates all memory and sets words, lines and counts to zero, before any rank can write there.
 func (ep *endpoint) allocate() (err error) {
 	region := max(ep.env.Region, 1)
 	if ep.o.Launch == "persistent" {
-		region = max(region, trainRegion)
+		region = max(region, burstRegion)
 	}
 	if ep.source, err = ep.env.Device.Alloc(region); err != nil {
 		return err
@@ -174,9 +174,9 @@ func (ep *endpoint) allocate() (err error) {
 	if ep.counts, err = ep.env.Device.Alloc(counts); err != nil {
 		return err
 	}
-	ep.layout = ep.o.lay(len(ep.near.peers()), ceil(region, partAlign)*partAlign)
+	ep.layout = ep.o.divide(len(ep.near.peers()), ceil(region, partAlign)*partAlign)
 	if ep.shared, err = ep.memory.Table().Alloc(ep.layout.Bytes, 0); err != nil {
-		return fmt.Errorf("allocate %d bytes to share: %w", ep.layout.Bytes, err)
+		return fmt.Errorf("allocate %d shared bytes: %w", ep.layout.Bytes, err)
 	}
 	if ep.control, err = loop.Pin(ep.engine, ep.memory, C.sizeof_struct_sr_state); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (ep *endpoint) connect(ctx context.Context, addresses [][]byte) error {
 		return err
 	}
 	ep.path.ExportUS = transport.Since(begin)
-	err = ep.meet(ctx, addresses, own)
+	err = ep.exchangeHellos(ctx, addresses, own)
 	if own.FD >= 0 {
 		_ = unix.Close(own.FD)
 	}
@@ -244,7 +244,7 @@ func (ep *endpoint) connect(ctx context.Context, addresses [][]byte) error {
 	return ep.agree()
 }
 
-// place tells the C side where everything is.
+// place sets the addresses of the C part.
 func (ep *endpoint) place() {
 	end := ep.end
 	end.rank, end.ranks = C.uint32_t(ep.env.Rank), C.uint32_t(len(ep.env.Devices))
@@ -265,16 +265,16 @@ func (ep *endpoint) place() {
 		team:  (*C.struct_sr_team)(abi.Pointer(ep.counts.Addr() + C.SR_CTAS*C.sizeof_struct_sr_count)),
 		state: (*C.struct_sr_state)(ep.control.At(0)),
 	}
-	end.to_next = next.mail(ep.env.Rank, ep.near.next)
-	end.from_previous = previous.mail(ep.near.previous, ep.env.Rank)
+	end.to_next = next.channel(ep.env.Rank, ep.near.next)
+	end.from_previous = previous.channel(ep.near.previous, ep.env.Rank)
 }
 
-// agree makes the limits those of the device that can do least, so that all ranks choose alike.
+// agree sets the limits to those that all devices have, so that all ranks make the same choice.
 func (ep *endpoint) agree() error {
 	const yes = 1
 	l := &ep.limits
 	l.recordedWords = (ep.o.Variant == "auto" || ep.o.Variant == "ce") && C.p2p_sendrecv_records_words(ep.end) != 0
-	// The largest value of all ranks counts, so each says what it lacks.
+	// The allreduce takes the maximum, so each rank passes what it lacks.
 	lacks := func(has bool) C.uint64_t {
 		if has {
 			return 0
@@ -284,7 +284,7 @@ func (ep *endpoint) agree() error {
 	values := []C.uint64_t{
 		maxCTAs - C.uint64_t(min(l.ctas, maxCTAs)), lacks(l.wsBulk), lacks(l.putBulk), lacks(l.recordedWords), lacks(l.ll128),
 	}
-	if err := ep.share(values); err != nil {
+	if err := ep.allreduceMax(values); err != nil {
 		return err
 	}
 	l.ctas = maxCTAs - int(values[0])
@@ -293,24 +293,24 @@ func (ep *endpoint) agree() error {
 	return ep.o.fits(*l)
 }
 
-// fits refuses more blocks than all devices run at once: those that wait would keep out those that they wait for.
+// fits refuses more blocks than each device runs at once: running blocks would wait for blocks that cannot start.
 func (o Options) fits(l limits) error {
 	blocks := plan{variant: o.Variant, ctas: max(o.CTAs, 1)}.blocks()
 	if blocks > l.ctas {
-		beside := ""
+		what := ""
 		if o.Launch == "persistent" && !l.cpu {
-			beside = " beside the kernels that write and check payloads"
+			what = " together with the kernels that write and check payloads"
 		}
 		return fmt.Errorf("--ctas %d: %s would have %d thread blocks, and the device is sure to run only %d at once%s: %w",
-			o.CTAs, o.Variant, blocks, l.ctas, beside, gpu.ErrUnsupported)
+			o.CTAs, o.Variant, blocks, l.ctas, what, gpu.ErrUnsupported)
 	}
 	return nil
 }
 
-// share makes each value the largest of all ranks.
-func (ep *endpoint) share(values []C.uint64_t) error {
+// allreduceMax replaces each value with the largest of all ranks.
+func (ep *endpoint) allreduceMax(values []C.uint64_t) error {
 	return abi.Call(func(e *C.struct_p2p_error) {
-		C.p2p_sendrecv_share(ep.end, unsafe.SliceData(values), C.uint32_t(len(values)), e)
+		C.p2p_sendrecv_allreduce_max(ep.end, unsafe.SliceData(values), C.uint32_t(len(values)), e)
 	})
 }
 
@@ -344,7 +344,7 @@ func (ep *endpoint) describe() {
 	}
 }
 
-// settled reports whether there is nothing to choose, whatever the size.
+// settled reports whether there is one plan for all sizes.
 func (o Options) settled() bool {
 	hasCopies := o.Variant == "ws" || o.Variant == "put"
 	if o.Variant == "ws" && *o.LLMax > 0 {
@@ -360,7 +360,7 @@ func (ep *endpoint) Close() error {
 		return nil
 	}
 	if ep.end.stuck != 0 {
-		return errors.New("sendrecv: close: something on the device does not end: its memory stays until the process does")
+		return errors.New("sendrecv: close: a command on the device does not end: its memory stays allocated until the process ends")
 	}
 	errs := []error{ep.bindToClose()}
 	errs = append(errs, ep.streamWait.Close())
@@ -387,7 +387,7 @@ func (ep *endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// bindToClose prepares the thread, which may be another one than before.
+// bindToClose prepares the calling thread, which may differ from the one that called open.
 func (ep *endpoint) bindToClose() error {
 	if ep.end.queue == nil {
 		return nil

@@ -153,7 +153,8 @@ func TestHWRing(t *testing.T) {
 	}
 }
 
-// TestHWKilled kills a rank while kernels wait for each other. The other one ends, and both GPUs do their work afterwards.
+// TestHWKilled kills a rank while kernels wait for each other. The other one ends, and both GPUs do their work
+// afterwards.
 func TestHWKilled(t *testing.T) {
 	devices := gpus(t)
 	for name, o := range map[string]sendrecv.Options{

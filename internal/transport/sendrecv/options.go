@@ -26,7 +26,7 @@ type Options struct {
 	Handle        gpu.HandleKind `json:"handle,omitempty" knob:"handle" values:"auto legacy vmm-fd fabric memfd" arg:"kind" group:"path" help:"memory handle; cuda: legacy, vmm-fd or fabric; host: memfd"`
 }
 
-// settle fills in the defaults and refuses what cannot be.
+// settle fills in the defaults and refuses invalid combinations.
 func (o Options) settle() (Options, error) {
 	if err := knob.Check(nil, &o); err != nil {
 		return o, err
@@ -52,7 +52,7 @@ func (o *Options) checkCopy() error {
 	return nil
 }
 
-// ctasByName is how many blocks the variant lets send, whatever the device.
+// ctasByName is the maximum number of sending blocks of the variant, on any device.
 func (o *Options) ctasByName() int {
 	switch o.Variant {
 	case "ll", "ll128":
@@ -70,10 +70,11 @@ func (o *Options) checkCTAs() error {
 	return nil
 }
 
-// powerOfTwo reports whether n is one, from 1 to most.
+// powerOfTwo reports whether n is a power of two from 1 to most.
 func powerOfTwo(n, most int) bool { return n >= 1 && n <= most && n&(n-1) == 0 }
 
-// settleWarps refuses what cannot be. Where one role's are told, the other's follow; where none are, they stay 0.
+// settleWarps refuses invalid numbers of warps. If only one role's number is given, the other role gets the same; if
+// none is, both stay 0.
 func (o *Options) settleWarps() error {
 	s, r := o.SenderWarps, o.ReceiverWarps
 	switch {
@@ -86,17 +87,17 @@ func (o *Options) settleWarps() error {
 	case r == 0:
 		r = s
 	}
-	if s != r || !powerOfTwo(s, mostWarps) {
+	if s != r || !powerOfTwo(s, maxWarps) {
 		return fmt.Errorf("--sender-warps %d --receiver-warps %d: %s takes (1,1), (2,2), (4,4) or (8,8): as many warps that send as receive, a power of two", s, r, o.Variant)
 	}
 	o.SenderWarps, o.ReceiverWarps = s, r
 	return nil
 }
 
-// settlePutWarps: of put's receivers one thread waits, and there is nothing for others to do.
+// settlePutWarps does so for put, whose receiver is one waiting thread.
 func (o *Options) settlePutWarps() error {
 	if o.SenderWarps == 0 {
-		o.SenderWarps = mostPutWarps
+		o.SenderWarps = maxPutWarps
 	}
 	if o.ReceiverWarps == 0 {
 		o.ReceiverWarps = 1
@@ -104,54 +105,54 @@ func (o *Options) settlePutWarps() error {
 	if o.ReceiverWarps != 1 {
 		return fmt.Errorf("--receiver-warps %d: put's receiver only waits: use 1", o.ReceiverWarps)
 	}
-	if !powerOfTwo(o.SenderWarps, mostPutWarps) {
-		return fmt.Errorf("--sender-warps %d: put takes 1, 2, 4, 8 or %d", o.SenderWarps, mostPutWarps)
+	if !powerOfTwo(o.SenderWarps, maxPutWarps) {
+		return fmt.Errorf("--sender-warps %d: put takes 1, 2, 4, 8 or %d", o.SenderWarps, maxPutWarps)
 	}
 	return nil
 }
 
-// The most warps of a role; put's receivers have 1.
+// Maximum warps of a role; put's receivers have 1.
 const (
-	mostWarps    = 8
-	mostPutWarps = 16
+	maxWarps    = 8
+	maxPutWarps = 16
 )
 
-// warps are those of a block of that variant that moves so many bytes of a message: what was asked for, or as many as do
-// something, since a block with more of them starts later and meets slower; where threads of a CPU play warps, as few.
+// warps is the number of warps of each role in a block that moves share bytes of a message: as requested, or as many as
+// have work, because a larger block starts later and synchronizes more slowly. On a CPU, where threads emulate warps,
+// 1.
 func (o Options) warps(p plan, share uint64, l limits) (sender, receiver int) {
 	switch {
 	case o.SenderWarps != 0:
 		return o.SenderWarps, o.ReceiverWarps
 	case l.cpu:
 		return 1, 1
-	case lineRoom(p.variant) > 0: // all of them send and receive
+	case lineRoom(p.variant) > 0: // all warps both send and receive
 		each := lineThread * uint64(l.warp)
 		if p.variant == "ll128" {
 			each = ll128Line * uint64(l.warp) / lineThreads
 		}
-		all := int(min(max(ceil(share, each), 1), 2*mostWarps))
+		all := int(min(max(ceil(share, each), 1), 2*maxWarps))
 		return all - all/2, all / 2
 	case p.inLines:
-		n := enough(share, lineThread*uint64(l.warp), mostWarps)
+		n := enough(share, lineThread*uint64(l.warp), maxWarps)
 		return n, n
 	case p.variant == "put" && share > 256<<10:
-		return mostPutWarps, 1
+		return maxPutWarps, 1
 	case p.variant == "put":
-		return max(enough(share, rowsWarp, mostWarps), 4), 1
+		return max(enough(share, rowsWarp, maxWarps), 4), 1
 	}
-	n := max(enough(share, rowsWarp, mostWarps), 2)
+	n := max(enough(share, rowsWarp, maxWarps), 2)
 	return n, n
 }
 
-// What is moved at a time: by a thread the payload of a line of ll, by some threads that of one of ll128, by a warp some
-// rows of 16 bytes.
+// Units of a copy.
 const (
-	lineThread  = 8
-	lineThreads = 8 // of a line of ll128
-	rowsWarp    = 2 << 10
+	lineThread  = 8       // ll: bytes of data that a thread moves, one line
+	lineThreads = 8       // ll128: threads that move a line
+	rowsWarp    = 2 << 10 // other variants: bytes that a warp moves at a time, rows of 16 bytes
 )
 
-// enough is the power of two, at most the most, of warps that move so many bytes with each of them.
+// enough is the smallest power of two of warps, at most most, that move bytes if each moves each bytes.
 func enough(bytes, each uint64, most int) int {
 	n := 1
 	for n < most && uint64(n)*each < bytes {

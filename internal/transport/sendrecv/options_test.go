@@ -141,12 +141,12 @@ func TestProbe(t *testing.T) {
 		{true, []gpu.Info{a, b}, ""},
 		{true, []gpu.Info{a, b, c}, ""},
 		{true, []gpu.Info{cpu, cpu, cpu, cpu}, ""},
-		{true, []gpu.Info{a}, "give it 2"},
+		{true, []gpu.Info{a}, "1 rank: it needs two"},
 		{false, []gpu.Info{a, b, c}, "add --ring"},
 		{false, []gpu.Info{cpu, a}, "from host to cuda"},
 		{false, []gpu.Info{a, a}, "ranks 0 and 1 on GPU-a"},
 		{true, []gpu.Info{a, b, c, b}, "ranks 1 and 3 on GPU-b"},
-		{false, []gpu.Info{a, {Kind: "cuda", UUID: "GPU-w", Warp: 64}}, "warps of 32 threads and of 64"},
+		{false, []gpu.Info{a, {Kind: "cuda", UUID: "GPU-w", Warp: 64}}, "warps of 32 and of 64 threads"},
 	} {
 		tr, err := sendrecv.New(sendrecv.Options{Ring: x.ring})
 		if err != nil {

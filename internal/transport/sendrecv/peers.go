@@ -21,14 +21,14 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
-// neighbours are the ranks that a rank of a ring has to do with. Between two ranks next and previous are one.
+// neighbours are the next and the previous rank in the ring; of two ranks they are the same.
 type neighbours struct{ next, previous int }
 
 func neighboursOf(rank, ranks int) neighbours {
 	return neighbours{next: (rank + 1) % ranks, previous: (rank + ranks - 1) % ranks}
 }
 
-// peers are the different ones among them. A rank's memory has a partition for each, in this order.
+// peers lists each neighbour once. A rank's memory has a partition for each, in this order.
 func (n neighbours) peers() []int {
 	if n.next == n.previous {
 		return []int{n.next}
@@ -36,7 +36,7 @@ func (n neighbours) peers() []int {
 	return []int{n.next, n.previous}
 }
 
-// slot is the number of the partition for that rank.
+// slot is the number of the partition for the rank.
 func (n neighbours) slot(rank int) int {
 	if rank == n.next {
 		return 0
@@ -44,8 +44,8 @@ func (n neighbours) slot(rank int) int {
 	return len(n.peers()) - 1
 }
 
-// layout is where things lie in the memory that a rank shares, in bytes from its begin. Words, lines and staging are
-// there once for each partition, one behind the other; what the variant does not need takes no room.
+// layout is the offsets, in bytes, of the parts of the memory that a rank shares. Words, lines and staging exist once
+// for each partition, one after the other; parts that the variant does not need have no bytes.
 type layout struct {
 	Words   uint64 `json:"words"`
 	Lines   uint64 `json:"lines"`
@@ -54,15 +54,15 @@ type layout struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Bytes of a partition's parts.
+// Sizes of a partition's parts, in bytes.
 const (
 	partAlign = 64 << 10
 	wordBytes = (C.sizeof_struct_sr_words + partAlign - 1) / partAlign * partAlign
 	lineBytes = C.SR_LINES
 )
 
-// lay divides the memory of a rank with so many partitions, whose inbox is of that many bytes.
-func (o Options) lay(partitions int, inbox uint64) layout {
+// divide lays out the memory of a rank with the given number of partitions and an inbox of the given bytes.
+func (o Options) divide(partitions int, inbox uint64) layout {
 	var l layout
 	n := uint64(partitions)
 	l.Lines = l.Words + n*wordBytes
@@ -78,7 +78,7 @@ func (o Options) lay(partitions int, inbox uint64) layout {
 	return l
 }
 
-// partition is one of them as this process addresses it.
+// partition is the addresses of one partition in this process.
 type partition struct {
 	words                 *C.struct_sr_words
 	lines, staging, inbox *C.sr_u8
@@ -93,7 +93,7 @@ func (l layout) partition(base uintptr, slot int) partition {
 	}
 }
 
-// hello is what neighbours tell each other. A descriptor may travel beside it.
+// hello is what neighbours send each other before they share memory. A file descriptor may accompany it.
 type hello struct {
 	Handle gpu.HandleKind `json:"handle"`
 	Kind   uint32         `json:"kind"`
@@ -101,7 +101,7 @@ type hello struct {
 	ID     uint64         `json:"id"`
 	Opaque []byte         `json:"opaque"`
 	Layout layout         `json:"layout"`
-	Slot   int            `json:"slot"` // of the partition that is for the one who reads this
+	Slot   int            `json:"slot"` // of the partition for the rank that receives the hello
 }
 
 // peer is a neighbour.
@@ -109,12 +109,12 @@ type peer struct {
 	rank   int
 	conn   *rendezvous.Conn
 	hello  hello
-	fd     int     // came with the hello; -1: none
-	base   uintptr // of its memory as mapped here; 0: not mapped
-	server bool    // this rank's link listens
+	fd     int     // received with the hello; -1: none
+	base   uintptr // where its memory is mapped; 0: not mapped
+	server bool    // this rank listens for the connection
 }
 
-// openPeers begins a link to each neighbour. The smaller rank of two listens.
+// openPeers opens a connection to each neighbour. The smaller rank of two listens.
 func openPeers(run string, rank int, n neighbours) (_ []*peer, err error) {
 	var out []*peer
 	defer func() {
@@ -138,7 +138,7 @@ func openPeers(run string, rank int, n neighbours) (_ []*peer, err error) {
 	return out, nil
 }
 
-// address is where a rank listens, by the rank that it listens for.
+// address is where a rank listens, by the rank that connects.
 type address map[string]json.RawMessage
 
 func (ep *endpoint) Address() []byte {
@@ -152,15 +152,15 @@ func (ep *endpoint) Address() []byte {
 	return b
 }
 
-// meet swaps hellos with all neighbours at the same time: in a ring each would wait for the next one otherwise.
-func (ep *endpoint) meet(ctx context.Context, addresses [][]byte, own abi.Handle) error {
+// exchangeHellos does so with all neighbours concurrently: one by one, the ranks of a ring would wait in a cycle.
+func (ep *endpoint) exchangeHellos(ctx context.Context, addresses [][]byte, own abi.Handle) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(ep.peers))
 	var all sync.WaitGroup
 	for i, p := range ep.peers {
 		all.Go(func() {
-			if errs[i] = ep.greet(ctx, p, addresses, own); errs[i] != nil {
+			if errs[i] = ep.exchangeHello(ctx, p, addresses, own); errs[i] != nil {
 				errs[i] = fmt.Errorf("rank %d: %w", p.rank, errs[i])
 				cancel()
 			}
@@ -170,7 +170,7 @@ func (ep *endpoint) meet(ctx context.Context, addresses [][]byte, own abi.Handle
 	return errors.Join(errs...)
 }
 
-func (ep *endpoint) greet(ctx context.Context, p *peer, addresses [][]byte, own abi.Handle) error {
+func (ep *endpoint) exchangeHello(ctx context.Context, p *peer, addresses [][]byte, own abi.Handle) error {
 	kind, _ := ep.memory.Kind()
 	text, err := json.Marshal(hello{
 		Handle: kind, Kind: own.Kind, Length: own.Length, ID: own.ID, Opaque: own.Opaque[:], Layout: ep.layout,
@@ -198,18 +198,18 @@ func (ep *endpoint) greet(ctx context.Context, p *peer, addresses [][]byte, own 
 	return ep.acceptable(p.hello, kind)
 }
 
-// acceptable refuses a hello that would lead this rank to memory that is not there.
+// acceptable refuses a hello that describes memory other than this rank expects.
 func (ep *endpoint) acceptable(h hello, kind gpu.HandleKind) error {
 	switch {
 	case h.Handle != kind:
-		return fmt.Errorf("this rank shares memory as %s, that one as %s: name one with --handle: %w", kind, h.Handle, gpu.ErrUnsupported)
+		return fmt.Errorf("this rank shares memory by %s, that one by %s: name one with --handle: %w", kind, h.Handle, gpu.ErrUnsupported)
 	case len(h.Opaque) != len(abi.Handle{}.Opaque) || h.Layout != ep.layout || h.Layout.Bytes > h.Length || h.Slot < 0 || h.Slot >= len(ep.peers):
 		return fmt.Errorf("its hello: memory of %d bytes, divided as %+v, partition %d: %w", h.Length, h.Layout, h.Slot, abi.ErrInvalid)
 	}
 	return nil
 }
 
-// mapPeers opens the memory of every neighbour. The calling thread has bound the engine.
+// mapPeers maps the memory of every neighbour. The engine must be bound to the calling thread.
 func (ep *endpoint) mapPeers() error {
 	for _, p := range ep.peers {
 		h := abi.Handle{Kind: p.hello.Kind, FD: p.fd, Length: p.hello.Length, ID: p.hello.ID}
@@ -224,14 +224,14 @@ func (ep *endpoint) mapPeers() error {
 	return nil
 }
 
-// neighbour finds the peer of that rank, and the partition of its memory that is for this one.
+// neighbour returns the peer of that rank, and the partition of its memory for this rank.
 func (ep *endpoint) neighbour(rank int) (*peer, partition) {
 	p := ep.peers[ep.near.slot(rank)]
 	return p, p.hello.Layout.partition(p.base, p.hello.Slot)
 }
 
-// mail is what rank from writes to rank to, its neighbour.
-func (p *peer) mail(from, to int) *C.struct_sendrecv_mail {
+// channel is the memory that rank from writes and its neighbour, rank to, reads.
+func (p *peer) channel(from, to int) *C.struct_sendrecv_channel {
 	l := (*C.struct_sendrecv_link)(p.conn.Memory())
 	if from < to {
 		return &l.from[0]
@@ -246,7 +246,7 @@ func (p *peer) closeFD() {
 	}
 }
 
-// Close unmaps the neighbour's memory and hangs up.
+// Close unmaps the neighbour's memory and closes the connection.
 func (p *peer) Close(m gpu.Memory) error {
 	var errs []error
 	p.closeFD()

@@ -11,14 +11,14 @@ import (
 const (
 	baseStride  = 256 << 10
 	tileBytes   = 64 << 10
-	strideCTAs  = 32 // blocks between which the largest strides are divided
-	tilesToHide = 2  // a stride is no longer than that part of a block's tiles
+	strideCTAs  = 32 // blocks for which the largest strides are baseStride
+	tilesToHide = 2  // a stride is at most a block's tiles divided by this
 )
 
 func ceil(n, by uint64) uint64 { return (n + by - 1) / by }
 
-// adaptiveStride is the bytes of a step of a message that so many blocks share: as many steps as there are stages, within
-// what the blocks may have of the staging area. It is a multiple of grain.
+// adaptiveStride is the bytes of a step if ctas blocks send a message of size bytes: as many steps as stages, within
+// the blocks' part of the staging area. It is a multiple of grain.
 func adaptiveStride(size uint64, ctas, stages int) uint64 {
 	blocks := uint64(ctas)
 	tiles := ceil(ceil(size, tileBytes), blocks)
@@ -29,18 +29,18 @@ func adaptiveStride(size uint64, ctas, stages int) uint64 {
 	return min(stride, room) / grain * grain
 }
 
-// plan is how a batch is run.
+// plan is the method by which a batch is run.
 type plan struct {
 	variant                    string
 	bulk                       bool
-	inLines                    bool // ws: instead of steps
-	ctas                       int  // blocks that send; in stable as many others receive
+	inLines                    bool // ws: in lines instead of steps
+	ctas                       int  // blocks that send; in stable as many further blocks receive
 	senderWarps, receiverWarps int
 	stages                     int
 	stride                     uint64
 }
 
-// lineRoom is how many bytes of a block's share go in lines of that variant; 0: it has none.
+// lineRoom is the number of bytes of a block's share that fit the variant's lines; 0: it has no lines.
 func lineRoom(variant string) uint64 {
 	switch variant {
 	case "ll":
@@ -51,7 +51,7 @@ func lineRoom(variant string) uint64 {
 	return 0
 }
 
-// String tells what moves the messages: "put bulk 16 CTAs".
+// String names variant, copy method and blocks: "put bulk 16 CTAs".
 func (p plan) String() string {
 	if p.variant == "ce" {
 		return p.variant
@@ -67,7 +67,7 @@ func (p plan) String() string {
 	case p.ctas == 1:
 		unit = "CTA"
 	}
-	if lineRoom(p.variant) > 0 { // lines have a way of their own
+	if lineRoom(p.variant) > 0 { // lines have one copy method only
 		return fmt.Sprintf("%s %s %s", p.variant, count, unit)
 	}
 	if p.inLines {
@@ -89,44 +89,44 @@ func (p plan) blocks() int {
 	return p.ctas
 }
 
-// share is what block b moves of a message: as sr_share_of in protocol.h cuts it.
+// share is the bytes of a message that block b moves, as sr_share_of in protocol.h computes them.
 func (p plan) share(size uint64, b int) uint64 {
 	each := ceil(ceil(size, uint64(p.ctas)), grain) * grain
 	return min(each, size-min(each*uint64(b), size))
 }
 
-// piece is how many bytes one launch moves at most; 0: any number.
-func (p plan) piece() uint64 { return uint64(p.ctas) * lineRoom(p.variant) }
+// launchBytes is the maximum number of bytes of one launch; 0: no limit.
+func (p plan) launchBytes() uint64 { return uint64(p.ctas) * lineRoom(p.variant) }
 
-// cost is what a window takes: steps, which are what a rank tells the next one about, and fences, which are the stores
-// of kernels behind which a peer may read or write, by the sender and by the receiver.
+// cost is the work of a window: steps, each of which is published separately, and fences of the sender's and of the
+// receiver's kernel, each before a store that lets the peer read or write.
 type cost struct{ steps, sent, received uint64 }
 
 func (p plan) cost(size uint64, window int) cost {
 	if p.variant == "ce" {
 		return cost{steps: 1}
 	}
-	piece := p.piece()
-	if piece == 0 {
-		piece = max(size, 1)
+	launch := p.launchBytes()
+	if launch == 0 {
+		launch = max(size, 1)
 	}
 	var once uint64
-	for at := uint64(0); at < size; at += piece {
+	for at := uint64(0); at < size; at += launch {
 		for b := range p.ctas {
-			once += p.steps(min(size-at, piece), b)
+			once += p.steps(min(size-at, launch), b)
 		}
 	}
 	all := once * uint64(window)
 	switch {
 	case p.variant == "put":
-		return cost{steps: all, sent: all, received: once} // a window is granted at once
+		return cost{steps: all, sent: all, received: once} // one credit for the whole window
 	case lineRoom(p.variant) > 0 || p.inLines:
 		return cost{steps: all, received: all}
 	}
 	return cost{steps: all, sent: all, received: all}
 }
 
-// steps is how many steps block b's share of a message takes.
+// steps is the number of steps of block b's share of a message.
 func (p plan) steps(size uint64, b int) uint64 {
 	share := p.share(size, b)
 	if p.staged() {
@@ -135,11 +135,11 @@ func (p plan) steps(size uint64, b int) uint64 {
 	return min(share, 1)
 }
 
-// mostHeld is how many commands a queue may hold behind a stream wait. A GPU's driver takes about a thousand and then
-// lets the caller wait, who is the one that would end the stream wait.
-const mostHeld = 512
+// maxCommandsBehindWait is the maximum number of commands that are enqueued behind a stream wait. A GPU's driver takes
+// about a thousand and then blocks the caller, which would have ended the stream wait.
+const maxCommandsBehindWait = 512
 
-// commands are how many a rank puts on its queue for a window.
+// commands is the number of commands that a rank enqueues for a window.
 func (p plan) commands(s shape) int {
 	if p.variant == "ce" {
 		return s.window + 6 // credit; await, write, copies, write; await, write
@@ -148,13 +148,13 @@ func (p plan) commands(s shape) int {
 	if s.op == transport.OpPingPong {
 		launches *= 2
 	}
-	if piece := p.piece(); piece > 0 {
-		launches *= int(max(ceil(s.size, piece), 1))
+	if most := p.launchBytes(); most > 0 {
+		launches *= int(max(ceil(s.size, most), 1))
 	}
 	return launches
 }
 
-// shape is what the choice of a plan depends on.
+// shape is the part of a batch on which the choice of a plan depends.
 type shape struct {
 	op      transport.Op
 	size    uint64
@@ -167,22 +167,22 @@ func shapeOf(b transport.Batch) shape {
 	return shape{op: b.Op, size: b.Size, window: b.Window, graph: b.Graph, aligned: b.Offset%16 == 0 && b.Size%16 == 0}
 }
 
-// limits are what all ranks' devices can do.
+// limits are the capabilities that the devices of all ranks have.
 type limits struct {
-	ctas          int  // thread blocks that are sure to run at once
+	ctas          int  // thread blocks that certainly run at once
 	warp          int  // threads of a warp
-	cpu           bool // threads of a CPU play warps
-	ll128         bool // lines of 128 bytes arrive whole
-	wsBulk        bool // there are bulk copies for ws …
-	putBulk       bool // … and for put
-	recordedWords bool // a graph may hold words that are written and waited for
+	cpu           bool // CPU threads emulate warps
+	ll128         bool // stores of 128 bytes arrive unsplit
+	wsBulk        bool // the bulk kernel of ws is available
+	putBulk       bool // the bulk kernel of put is available
+	recordedWords bool // a graph may contain writes of words and waits for words
 }
 
 // reservedCTAs is the number of multiprocessors that a persistent kernel leaves free. The kernels that write and check
 // payloads run while it is resident, and the registers of one of its blocks may leave no room for one of theirs.
 const reservedCTAs = 4
 
-// usable is what the device can do in this way of starting kernels.
+// usable is the limits with this kind of launch.
 func (o Options) usable(l limits) limits {
 	if o.Launch == "persistent" && !l.cpu {
 		l.ctas = max(l.ctas-reservedCTAs, 1)
@@ -190,12 +190,12 @@ func (o Options) usable(l limits) limits {
 	return l
 }
 
-// candidates are the plans between which a trial decides: none where a window would be more than a queue can hold at the
-// gate. The first is kept where another is not clearly faster, so those that occupy less of the device come first. Copies
-// in bulk need messages that are aligned; others go by loads and stores, whatever was asked for.
+// candidates are the plans from which a trial chooses: none if a window has more commands than a queue can hold behind
+// a stream wait. The trial keeps the first unless another is clearly faster, so plans that occupy less of the device
+// come first. Bulk copies need aligned messages; others use loads and stores, even with --copy bulk.
 func (o Options) candidates(s shape, l limits) []plan {
-	held := o.Timing == "device" && o.Launch != "persistent" && !s.graph
-	return slices.DeleteFunc(o.plans(s, l), func(p plan) bool { return held && p.commands(s) > mostHeld })
+	waits := o.Timing == "device" && o.Launch != "persistent" && !s.graph
+	return slices.DeleteFunc(o.plans(s, l), func(p plan) bool { return waits && p.commands(s) > maxCommandsBehindWait })
 }
 
 func (o Options) plans(s shape, l limits) []plan {
@@ -211,7 +211,7 @@ func (o Options) plans(s shape, l limits) []plan {
 			continue
 		}
 		for _, p := range o.variantPlans(lines, s, l) {
-			if s.size <= min(largestLL, p.piece()) {
+			if s.size <= min(largestLL, p.launchBytes()) {
 				all = append(all, p)
 			}
 		}
@@ -219,7 +219,7 @@ func (o Options) plans(s shape, l limits) []plan {
 	return append(all, o.variantPlans("put", s, l)...)
 }
 
-// largestLL is from where on lines are not tried: they carry more bytes, and are copied once more.
+// largestLL is the largest message for which lines are tried: their flags and the additional copy cost time.
 const largestLL = 256 << 10
 
 func (o Options) variantPlans(variant string, s shape, l limits) []plan {
@@ -231,7 +231,7 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 	var out []plan
 	counts := o.counts(s.size, l)
 	if s.op == transport.OpPingPong && o.Launch == "persistent" && o.CTAs == 0 {
-		counts = []int{o.fewest(s.size)} // of several blocks each answers by itself
+		counts = []int{o.fewest(s.size)} // with several blocks, each would answer by itself
 	}
 	for _, ctas := range counts {
 		p := base
@@ -255,16 +255,15 @@ func (o Options) variantPlans(variant string, s shape, l limits) []plan {
 	return out
 }
 
-// counts are the numbers of blocks to try, ascending: the one that was asked for, or some of which none has blocks that
-// would have nothing to do.
+// counts are the numbers of blocks to try, ascending: the requested one, or several with which every block has work.
 func (o Options) counts(size uint64, l limits) []int {
 	most := o.mostCTAs(l)
 	lines := lineRoom(o.Variant)
-	if lines > 0 && o.Launch == "persistent" { // a message is one piece
+	if lines > 0 && o.Launch == "persistent" { // a message is one launch
 		most = max(most, min(int(min(ceil(size, lines), maxLLCTAs)), l.ctas))
 	}
 	if o.CTAs > 0 {
-		return []int{min(o.CTAs, most)} // less only for auto's lines
+		return []int{min(o.CTAs, most)} // fewer only for the lines of auto
 	}
 	useful := max(int(min(ceil(size, grain), uint64(most))), 1)
 	tried := []int{4, 8, 16, 32, most}
@@ -281,7 +280,7 @@ func (o Options) counts(size uint64, l limits) []int {
 	return slices.Compact(tried)
 }
 
-// fewest is how many blocks a resident kernel needs for a message.
+// fewest is the minimum number of blocks of a resident kernel for a message.
 func (o Options) fewest(size uint64) int {
 	lines := lineRoom(o.Variant)
 	if lines == 0 {
@@ -290,7 +289,7 @@ func (o Options) fewest(size uint64) int {
 	return int(min(max(ceil(size, lines), 1), maxLLCTAs))
 }
 
-// mostCTAs is how many blocks may send, of a variant that is not auto.
+// mostCTAs is the maximum number of sending blocks of a variant other than auto.
 func (o Options) mostCTAs(l limits) int {
 	most := min(o.ctasByName(), l.ctas)
 	if o.Variant == "stable" {
@@ -308,11 +307,11 @@ func (o Options) mostCTAs(l limits) int {
 	return most
 }
 
-// cpuCTAs is how many blocks are tried where threads of a CPU play them.
+// cpuCTAs is the maximum number of blocks that is tried where CPU threads emulate them.
 const cpuCTAs = 2
 
-// lineCounts are those of tried that carry a message in one piece, the four smallest of them; where none does, the most.
-// A block has lines for so many bytes.
+// lineCounts are the four smallest counts of tried that carry a message in one launch, or useful if none does. A block
+// has lines for the given number of bytes.
 func lineCounts(size, lines uint64, tried []int, useful int) []int {
 	var out []int
 	for _, n := range tried {
@@ -329,7 +328,7 @@ func lineCounts(size, lines uint64, tried []int, useful int) []int {
 	return out[:min(len(out), 4)]
 }
 
-// trialWindows is how often a plan is tried in each of the two rounds of a trial, after a window or two that do not count.
+// trialWindows is the number of windows of a plan in each of the two rounds of a trial, after the warm-up windows.
 func trialWindows(s shape) int {
 	switch bytes := s.size * uint64(s.window); {
 	case bytes <= 1<<20:

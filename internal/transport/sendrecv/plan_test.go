@@ -122,7 +122,7 @@ func TestPersistentKernelsLeaveRoom(t *testing.T) {
 	}
 	o = Options{Launch: "persistent", Variant: "put", CTAs: 129}
 	err := o.fits(o.usable(h100))
-	if err == nil || !strings.Contains(err.Error(), "--ctas 129: put would have 129 thread blocks, and the device is sure to run only 128 at once beside the kernels") {
+	if err == nil || !strings.Contains(err.Error(), "--ctas 129: put would have 129 thread blocks, and the device is sure to run only 128 at once together with the kernels") {
 		t.Errorf("got %v", err)
 	}
 	o.Launch = "stream"
@@ -390,13 +390,13 @@ func possible(t *testing.T, p plan, size uint64, l limits) {
 	}
 	s, r := p.senderWarps, p.receiverWarps
 	if lines := lineRoom(p.variant); lines > 0 {
-		if p.ctas > maxLLCTAs || p.share(min(size, p.piece()), 0) > lines {
+		if p.ctas > maxLLCTAs || p.share(min(size, p.launchBytes()), 0) > lines {
 			t.Errorf("%s: a share of %d bytes", what, p.share(size, 0))
 		}
-		if s < 1 || s > mostWarps || r < 0 || r > s {
+		if s < 1 || s > maxWarps || r < 0 || r > s {
 			t.Errorf("%s: (%d,%d) warps", what, s, r)
 		}
-	} else if !powerOfTwo(s, mostPutWarps) || !powerOfTwo(r, mostWarps) || s != r && p.variant != "put" {
+	} else if !powerOfTwo(s, maxPutWarps) || !powerOfTwo(r, maxWarps) || s != r && p.variant != "put" {
 		t.Errorf("%s: (%d,%d) warps", what, s, r)
 	}
 }
@@ -406,7 +406,7 @@ func TestLayout(t *testing.T) {
 	for _, variant := range allVariants {
 		for _, partitions := range []int{1, 2} {
 			o := Options{Variant: variant}
-			l := o.lay(partitions, 12345)
+			l := o.divide(partitions, 12345)
 			n := uint64(partitions)
 			lines, stages := n*lineBytes, n*staging
 			if variant != "ws" && variant != "auto" && lineRoom(variant) == 0 {

@@ -7,7 +7,7 @@ int p2p_sendrecv_bind(struct sendrecv_end *end, struct p2p_error *e) {
 
 /* ---- payload ---------------------------------------------------------------------------------------------------- */
 
-/* The windows of a train lie one behind the other, the first one where that of any other iteration does. */
+/* Offset of window t of a burst. The windows of a burst are contiguous. */
 static uint64_t place(const struct run *x, uint32_t t) { return t * x->l.b->stride * x->l.b->window; }
 
 static uint8_t *source(const struct run *x, uint32_t t) { return (uint8_t *)(uintptr_t)x->end->at.src + place(x, t); }
@@ -97,21 +97,21 @@ static int await_done(struct run *x, uint64_t want) {
 	return P2P_OK;
 }
 
-/* One kernel serves all whole trains; what is left over, a shorter one, is another's. */
-static uint32_t in_trains(const struct run *x) {
+/* Iterations in whole bursts: one kernel serves those, and another the shorter burst that remains. */
+static uint32_t in_bursts(const struct run *x) {
 	const uint32_t n = p2p_loop_length(&x->l);
-	return n - n % x->p->train;
+	return n - n % x->p->burst;
 }
 
 static int begin(struct run *x, uint32_t i, uint32_t *n) {
-	const uint32_t whole = in_trains(x);
-	*n = x->train = i < whole ? x->p->train : p2p_loop_length(&x->l) - whole;
+	const uint32_t whole = in_bursts(x);
+	*n = x->burst = i < whole ? x->p->burst : p2p_loop_length(&x->l) - whole;
 	if (i != 0 && i != whole)
 		return P2P_OK;
-	return sendrecv_start_resident(x, i < whole ? whole / x->train : 1, x->train);
+	return sendrecv_start_resident(x, i < whole ? whole / x->burst : 1, x->burst);
 }
 
-/* A train, by a kernel that is there already and takes the time itself. */
+/* A burst: the kernel is resident and takes the time. */
 static int serve(struct run *x, enum p2p_role role, uint32_t i) {
 	struct sendrecv_end *end = x->end;
 	(void)role, (void)i;
@@ -123,10 +123,10 @@ static int64_t duration(struct run *x, uint32_t i, uint32_t t) {
 	return (int64_t)__atomic_load_n(&x->end->at.samples[i + t], __ATOMIC_RELAXED);
 }
 
-/* After the last train that a kernel serves, its end. */
+/* After the last burst of a kernel, waits for the kernel's end. */
 static int cleanup(struct run *x) {
-	x->served += x->train;
-	if (x->served != in_trains(x) && x->served != p2p_loop_length(&x->l))
+	x->served += x->burst;
+	if (x->served != in_bursts(x) && x->served != p2p_loop_length(&x->l))
 		return P2P_OK;
 	int rc = wait_queue(x);
 	return rc ? rc : sendrecv_gave_up(x);
@@ -148,9 +148,9 @@ static const struct p2p_steps resident = {
 /* ---- batches ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Every window begins when all ranks have finished the one before, so that nothing lies in a staging area when it is
- * divided anew. The kernel looks itself, where it is launched for one message; recorded and resident ones would look
- * again and again.
+ * The value of sr_args.drain. A window begins when all ranks have finished the previous one, so the staging area is
+ * empty when it is divided anew. A kernel that is launched for one message checks that; recorded and resident kernels
+ * would repeat the check in each iteration.
  */
 static uint32_t to_drain(struct run *x) {
 	const struct sendrecv_plan *p = x->p;
@@ -163,7 +163,7 @@ static uint32_t to_drain(struct run *x) {
 	return memcmp(&now, &before, sizeof now) ? before.ctas : 0;
 }
 
-/* All runs of a batch begin at its one barrier. */
+/* All runs of a batch share its barrier. */
 static void enter(struct run *x) {
 	struct sendrecv_end *end = x->end;
 	if (!x->l.b->barrier || x->l.b->barrier != end->barrier) {
@@ -198,7 +198,7 @@ int p2p_sendrecv_run(struct sendrecv_end *end, const struct p2p_batch *b, const 
 	x.device_ctx.yield |= end->cpu;
 	x.l.device = &x.device_ctx;
 	x.l.trial = p->trial;
-	x.l.largest_burst = p->train;
+	x.l.largest_burst = p->burst;
 	x.l.stream_wait = p->host_timed ? NULL : &end->stream_wait;
 	x.drain = to_drain(&x);
 	enter(&x);

@@ -250,10 +250,10 @@ func TestChoice(t *testing.T) {
 // TestTrains: however round trips follow each other, each is a sample, and all bytes of each are compared.
 func TestTrains(t *testing.T) {
 	for _, variant := range []string{"ws", "put", "ll", "ll128", "auto"} {
-		for _, train := range []int{1, 3, 64} {
-			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent", Burst: train}
+		for _, burst := range []int{1, 3, 64} {
+			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent", Burst: burst}
 			t.Run(inWords(o), func(t *testing.T) {
-				w := launch(t, subject(t, cpus(t, 2), o), 300<<10, 30*time.Second) // not a train of the largest
+				w := launch(t, subject(t, cpus(t, 2), o), 300<<10, 30*time.Second) // too small for a burst of the largest message
 				first := uint64(0)
 				for _, size := range []uint64{0, 8, 4000, 4096, 16 << 10, 5} {
 					for _, iters := range []int{1, 4, 130} {
@@ -261,8 +261,8 @@ func TestTrains(t *testing.T) {
 						b.First, b.Iters = first, iters
 						first += uint64(b.Warmup + b.Iters)
 						out := w.must(t, b)
-						if got, most := out.counters["burst"], min(uint64(train), max(2<<20, 300<<10)/max(b.Stride(), 1)); got != most {
-							t.Errorf("%d bytes: trains of %d, want %d", size, got, most)
+						if got, most := out.counters["burst"], min(uint64(burst), max(2<<20, 300<<10)/max(b.Stride(), 1)); got != most {
+							t.Errorf("%d bytes: bursts of %d, want %d", size, got, most)
 						}
 						if len(out.samples) != iters || slices.Min(out.samples) <= 0 {
 							t.Errorf("%d bytes: %d samples of %d iterations: %v", size, len(out.samples), iters, out.samples)
@@ -327,15 +327,15 @@ func TestRefusals(t *testing.T) {
 		b    transport.Batch
 		says string
 	}{
-		{sendrecv.Options{Ring: true}, batch(transport.OpLatency, 64, 1), "latency in a ring: every rank sends to the next one at the same time: use bidir, or leave out --ring"},
+		{sendrecv.Options{Ring: true}, batch(transport.OpLatency, 64, 1), "latency in a ring: all ranks send at the same time: use bidir, or leave out --ring"},
 		{sendrecv.Options{Launch: "persistent"}, graph, "leave out --cudagraph or --launch persistent"},
 		{
 			sendrecv.Options{Variant: "stable", CTAs: 2, Launch: "persistent"},
-			batch(transport.OpPingPong, 64, 1), "pingpong of a persistent stable kernel: its blocks that answer do not know those that receive: use --launch stream, or --variant ws",
+			batch(transport.OpPingPong, 64, 1), "pingpong with a persistent stable kernel: its sending blocks do not learn when its receiving blocks are done: use --launch stream, or --variant ws",
 		},
-		{sendrecv.Options{Variant: "ll", Launch: "persistent"}, batch(transport.OpLatency, 512<<10+1, 1), "at most 524288 bytes in so many CTAs"},
+		{sendrecv.Options{Variant: "ll", Launch: "persistent"}, batch(transport.OpLatency, 512<<10+1, 1), "at most 524288 bytes with this number of CTAs"},
 		{sendrecv.Options{Variant: "ce"}, batch(transport.OpStream, 64, 507), "a window of 507 messages of 64 bytes is more than the 512 commands"},
-		{sendrecv.Options{Variant: "ll", CTAs: 2, Launch: "persistent"}, batch(transport.OpLatency, 32769, 1), "at most 32768 bytes in so many CTAs, not 32769: use more --ctas, or --variant put"},
+		{sendrecv.Options{Variant: "ll", CTAs: 2, Launch: "persistent"}, batch(transport.OpLatency, 32769, 1), "at most 32768 bytes with this number of CTAs, not 32769: use more --ctas, or --variant put"},
 	} {
 		w := launch(t, subject(t, cpus(t, 2), c.o), 1<<20, 30*time.Second)
 		if _, err := w.run(c.b); !errors.Is(err, transporttest.ErrFailed) || !strings.Contains(err.Error(), c.says) {
@@ -404,8 +404,8 @@ var deadlines = []late{
 	{"ce, nothing comes", sendrecv.Options{Variant: "ce"}, 1, transport.OpLatency, batch(transport.OpBidir, 64, 1), "ce: "},
 }
 
-// TestDeadline: such a batch ends by itself and says who waits for what. It is half a second from the deadline of a wait
-// for the own device to that for other ranks, which a busy machine must not take to get from one to the other.
+// TestDeadline: such a batch ends by itself and says who waits for what. It is half a second from the deadline of a
+// wait for the own device to that for other ranks, which a busy machine must not take to get from one to the other.
 func TestDeadline(t *testing.T) {
 	for _, c := range deadlines {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,10 +26,10 @@ int p2p_sendrecv_find(struct sendrecv_end *end, uint32_t kernel, struct p2p_erro
 	return q->find(q->self, names[kernel], shared_bytes(kernel), &end->kernel[kernel], e);
 }
 
-/* What is the same for all messages of a batch. */
+/* The arguments that all messages of a batch share. */
 static struct sr_args common(const struct run *x) {
 	struct sr_args a = x->end->at;
-	a.timeout_ns = x->l.ctx->timeout_ns / 4 * 3; /* so that a kernel says what is late before a host does */
+	a.timeout_ns = x->l.ctx->timeout_ns / 4 * 3; /* before its host, to report the cause */
 	a.stride = x->p->stride;
 	a.stages = x->p->stages;
 	a.sender_warps = x->p->sender_warps;
@@ -61,10 +61,10 @@ static int start(struct run *x, const struct sr_args *a) {
 	return q->start(q->self, &l, x->l.e);
 }
 
-/* Message w, by as many launches as it takes. */
+/* Message w, in one or more launches. */
 static int message(struct run *x, uint32_t roles, uint32_t w) {
 	const struct p2p_batch *b = x->l.b;
-	const uint64_t most = x->p->piece ? x->p->piece : b->size;
+	const uint64_t most = x->p->launch_bytes ? x->p->launch_bytes : b->size;
 	uint64_t left = b->size;
 	struct sr_args a = common(x);
 	int rc;
@@ -102,7 +102,7 @@ static int post_kernels(struct run *x) {
 	return P2P_OK;
 }
 
-int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train) {
+int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t burst) {
 	const struct p2p_batch *b = x->l.b;
 	struct sr_args a = common(x);
 	at_offset(&a, b->offset);
@@ -110,7 +110,7 @@ int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train) {
 	a.roles = roles_of(x);
 	if (b->op == P2P_OP_PINGPONG)
 		a.order = x->end->rank == 0 ? SR_SEND_FIRST : SR_RECEIVE_FIRST;
-	a.credits = a.window = b->window * train;
+	a.credits = a.window = b->window * burst;
 	a.spacing = b->stride;
 	a.iters = iters;
 	a.samples += x->served;
@@ -119,7 +119,7 @@ int sendrecv_start_resident(struct run *x, uint32_t iters, uint32_t train) {
 	return start(x, &a);
 }
 
-/* A message of no bytes has nobody wait for it. */
+/* Sends a message of 0 bytes, for which kernels do not wait. */
 int p2p_sendrecv_warm_up(struct sendrecv_end *end, struct p2p_error *e) {
 	static const struct p2p_batch none = {.window = 1};
 	int rc = P2P_OK;
@@ -143,10 +143,10 @@ int p2p_sendrecv_warm_up(struct sendrecv_end *end, struct p2p_error *e) {
 /* ---- ce --------------------------------------------------------------------------------------------------------- */
 
 /*
- * Messages without a kernel. The receiver credits a window by a word of the sender's; the sender takes the credit back,
- * lets the copy engine write into the inbox, and fills a word of the receiver's, which that takes back too. A queue
- * does its copies in order, so that the word behind the last one tells of them all; each word costs a queue some
- * microseconds.
+ * Messages without a kernel. The receiver's queue sets the sender's word `credit`. The sender's queue waits for it,
+ * clears it, copies into the inbox with the copy engine, and sets the receiver's word `full`. The receiver's queue
+ * waits for that and clears it. A queue copies in order, so one word after the last copy completes the whole window;
+ * each word costs a queue some microseconds.
  */
 
 static int post_write(struct run *x, struct sr_word *word, uint64_t value) {
@@ -174,7 +174,7 @@ static int ce_send(struct run *x) {
 
 static int ce_receive(struct run *x) { return post_take(x, &x->end->at.in->full); }
 
-/* Credits come first: no rank waits for one that the other would give later in its own queue. */
+/* Each rank gives its credit first: a rank never waits for a credit that comes later in the other queue. */
 static int post_ce(struct run *x) {
 	const int answers = x->l.b->op == P2P_OP_PINGPONG && x->end->rank != 0;
 	int rc = x->receives ? post_write(x, &x->end->at.peer_out->credit, 1) : P2P_OK;
