@@ -16,17 +16,17 @@ int ipc_buffers_open(struct ipc_end *end, struct p2p_error *e) {
 	const struct ipc_config *c = &end->cfg;
 	s->buffers = c->slices > 1 ? c->slices : c->allocations;
 	s->slice = round_up(c->region, 512);
-	s->granted_bytes = round_up(c->slices > 1 ? s->slice * c->slices : c->region, end->memory->granule);
+	s->allocated_bytes = round_up(c->slices > 1 ? s->slice * c->slices : c->region, end->memory->granule);
 	if (c->realloc == IPC_REALLOC_OVERLAP)
-		s->granted_bytes += 2 * end->memory->granule;
+		s->allocated_bytes += 2 * end->memory->granule;
 	s->base = calloc(c->allocations, sizeof *s->base);
 	s->published = calloc(s->buffers, sizeof *s->published);
 	if (!s->base || !s->published)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	int rc = end->engine->bind(end->engine->self, e);
 	for (uint32_t i = 0; rc == P2P_OK && i < c->allocations; i++)
-		rc = allocate(end, i, NULL, s->granted_bytes, e);
-	s->home = s->base[0];
+		rc = allocate(end, i, NULL, s->allocated_bytes, e);
+	s->first_base = s->base[0];
 	return rc;
 }
 
@@ -45,16 +45,16 @@ int ipc_buffers_close(struct ipc_end *end, struct p2p_error *e) {
 	return rc;
 }
 
-/* Nothing is on its way: the peer has acknowledged, or was not yet told that it may send. */
+/* No message is in flight: the peer has acknowledged the last one, or has no credit for the next. */
 int ipc_renew(struct run *x, int *changed) {
 	struct ipc_end *end = x->end;
 	struct ipc_state *s = x->s;
 	*changed = 0;
 	if (end->cfg.realloc == IPC_KEEP)
 		return P2P_OK;
-	uint8_t *old = s->base[0], *at = s->home;
-	uint64_t bytes = s->granted_bytes;
-	if (end->cfg.realloc == IPC_REALLOC_OVERLAP && ++s->turn % 2) { /* one that lies within the old one */
+	uint8_t *old = s->base[0], *at = s->first_base;
+	uint64_t bytes = s->allocated_bytes;
+	if (end->cfg.realloc == IPC_REALLOC_OVERLAP && ++s->turn % 2) { /* a range within the old one */
 		at += end->memory->granule;
 		bytes -= 2 * end->memory->granule;
 	}

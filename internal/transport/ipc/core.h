@@ -1,10 +1,10 @@
 /*
- * core.h: what the C files of this package share: the state of an end, a batch under way, and the steps that paths are
- * made of. ipc.h is what Go sees.
+ * core.h: shared by the C files of this package: the state of a rank, a batch in progress, and the steps that paths
+ * consist of. ipc.h is the interface to Go.
  *
- *   talk.c     messages, descriptors, waits, and how one rank tells the other that something is done
- *   buffers.c  the shared buffers of a rank and which message uses which
- *   handles.c  export cache on one side, mappings on the other
+ *   talk.c     control messages, descriptors, waits, completions and acknowledgements
+ *   buffers.c  the shared buffers of a rank, and the message that uses each
+ *   handles.c  cache of exported handles, and mappings of the peer's memory
  *   direct.c   paths direct and handshake: the sender writes into the receiver's buffer
  *   get.c      path get: the receiver reads from the sender's buffer
  *   relay.c    path relay, through CPU memory
@@ -17,12 +17,12 @@
 
 /* Ring messages. The names in brackets are UCCL's and MPICH's. */
 enum {
-	MSG_PUBLISH = 1, /* receiver → sender: buffer `tag` is `version`: handle, offset, size */
-	MSG_REQUEST = 2, /* sender → receiver: where shall message `tag` go? (IpcCacheReq) */
-	MSG_HANDLE = 3,  /* receiver → sender: the answer (IpcCache) */
+	MSG_PUBLISH = 1, /* receiver → sender: handle, offset and size of buffer `tag`, publication `version` */
+	MSG_REQUEST = 2, /* sender → receiver: requests the buffer for message `tag` (IpcCacheReq) */
+	MSG_HANDLE = 3,  /* receiver → sender: the reply to it (IpcCache) */
 	MSG_DONE = 4,    /* sender → receiver: operation seq is complete (Ack) */
-	MSG_ACK = 5,     /* receiver → sender: it has operation seq */
-	MSG_SEND = 6,    /* get, relay: message `tag` is to be fetched; flags say how */
+	MSG_ACK = 5,     /* receiver → sender: acknowledges operation seq */
+	MSG_SEND = 6,    /* get, relay: message `tag` is ready to be copied, as the flags say */
 	MSG_MAPADDR = 7, /* get: receiver → sender: allocation `base`, `version` is mapped at `address` */
 	MSG_UNMAP = 8,   /* get: sender → receiver: close the mapping of allocation `version` */
 };
@@ -32,40 +32,40 @@ enum {
 	FLAG_FD = 1,      /* a descriptor was sent before the message */
 	FLAG_DIRECT = 2,  /* SEND: `address` is where the receiver mapped the allocation */
 	FLAG_KEEP = 4,    /* SEND: the receiver may keep the mapping */
-	FLAG_REMAP = 8,   /* SEND, dual: forget what was mapped for this base */
-	FLAG_BOUNCE = 16, /* SEND: the message lies in CPU memory at `offset` */
+	FLAG_REMAP = 8,   /* SEND, dual: close the mapping of this base first */
+	FLAG_BOUNCE = 16, /* SEND: the message is in CPU memory at `offset` */
 };
 
-/* Requests that may be unanswered, so that neither ring can fill up with requests and answers. */
-#define MOST_REQUESTS 64u
+/* Maximum number of outstanding requests, so that neither ring can fill up with requests and replies. */
+#define MAX_REQUESTS 64u
 
-#define MOST_WINDOW IPC_MOST_WINDOW
+#define MAX_WINDOW IPC_MAX_WINDOW
 
-/* Messages set aside: each message of the largest window, and an UNMAP or two before each. */
-#define INBOUND (4u * MOST_WINDOW)
+/* Capacity of the queue of SEND and UNMAP messages: a SEND and up to three UNMAPs per message of the largest window. */
+#define INBOUND (4u * MAX_WINDOW)
 
 /* The peer's allocation as mapped here. */
 struct mapping {
 	uint64_t id, length;
-	uint64_t key; /* get, dual: the allocation's address at the peer */
+	uint64_t key; /* get, dual: the allocation's address in the peer's process */
 	uint8_t *base;
 	uint32_t refs; /* bindings that use it */
 	uint32_t live;
 };
 
-/* What the sender knows of one buffer of the receiver. */
+/* The sender's record of one buffer of the receiver. */
 struct binding {
 	struct p2p_handle handle;
 	uint64_t offset; /* of the buffer in its allocation */
 	int32_t mapping; /* index, -1: not mapped */
-	uint32_t fresh;  /* 1: published anew; what is mapped is the old one */
-	uint8_t *at;     /* between threads: the buffer itself */
+	uint32_t fresh;  /* 1: published again; the mapping is still of the previous allocation */
+	uint8_t *at;     /* same process: the buffer itself */
 };
 
-/* A handle that was exported already. */
+/* An entry of the cache of exported handles. */
 struct exported {
 	uint8_t *key;    /* base of the allocation, or the pointer */
-	uint64_t length; /* that it is good for: the allocation's, or 1 */
+	uint64_t length; /* bytes for which the handle is reused: the allocation, or 1 */
 	uint64_t offset; /* of key in the allocation */
 	struct p2p_handle handle;
 	uint32_t live;
@@ -73,20 +73,20 @@ struct exported {
 
 struct ipc_state {
 	/* buffers.c */
-	uint8_t **base;         /* of each allocation */
-	uint64_t *published;    /* id of the allocation that the peer knows, by buffer */
-	uint32_t buffers;       /* that messages take turns in: allocations or slices */
-	uint64_t slice;         /* bytes from one slice to the next */
-	uint64_t granted_bytes; /* of an allocation */
-	uint8_t *home;          /* realloc: where the first one came */
-	uint32_t turn;          /* realloc-overlap: how often */
+	uint8_t **base;           /* of each allocation */
+	uint64_t *published;      /* id of the allocation that was published last, by buffer */
+	uint32_t buffers;         /* allocations or slices, which messages use in turn */
+	uint64_t slice;           /* bytes from one slice to the next */
+	uint64_t allocated_bytes; /* of an allocation */
+	uint8_t *first_base;      /* realloc: address of the first allocation */
+	uint32_t turn;            /* realloc-overlap: number of reallocations */
 	/* talk.c */
 	struct p2p_ring_writer out;
 	struct p2p_ring_reader in;
-	uint64_t rung_done, rung_ack; /* latest sequence numbers that came as messages */
-	struct p2p_message *inbound;  /* SEND and UNMAP, in order; fds are in the handle */
+	uint64_t message_done, message_ack; /* latest sequence numbers received as messages */
+	struct p2p_message *inbound;        /* queue of SEND and UNMAP; their descriptors are in the handle */
 	uint32_t inbound_head, inbound_tail;
-	uint32_t sent_fds; /* for a fault */
+	uint32_t sent_fds; /* for FaultStutter */
 	/* handles.c */
 	struct exported *exports;
 	uint32_t exports_len;
@@ -94,21 +94,21 @@ struct ipc_state {
 	uint32_t maps_len, maps_cap;
 	struct binding *bindings; /* by buffer */
 	uint64_t version;         /* of the latest publication */
-	uint32_t introduced;      /* publications of the peer since the start */
+	uint32_t introduced;      /* publications received since the start */
 	/* direct.c */
-	uint32_t answers; /* handshake: of the window under way */
+	uint32_t answers; /* handshake: replies received for the current window */
 	uint32_t answering;
 	uint32_t asked_head, asked_tail;
-	struct p2p_message asked[MOST_REQUESTS]; /* requests that wait for their turn */
+	struct p2p_message asked[MAX_REQUESTS]; /* requests not replied to yet */
 	struct p2p_message *answer;
 	/* get.c */
 	struct p2p_lru *lru;
-	int32_t *held; /* entries that the window under way uses */
+	int32_t *held; /* cache entries that the current window uses */
 	uint32_t held_len;
-	const uint8_t **late; /* where messages lie that are fetched when all have come, for a fault */
-	uint64_t *transient;  /* allocations that are mapped for the window under way only */
+	const uint8_t **late; /* FaultEvictInFlight: addresses of messages, which are copied after all have come */
+	uint64_t *transient;  /* allocations that are mapped for the current window only */
 	uint32_t transient_len;
-	uint64_t seen[16]; /* bases that were used lately */
+	uint64_t seen[16]; /* allocations that were used recently */
 	uint32_t seen_next;
 	/* relay.c */
 	uint64_t sent_chunks, taken_chunks;
@@ -122,22 +122,23 @@ struct run {
 	struct ipc_state *s;
 	struct ipc_direction *out, *in;
 	uint64_t *sent, *received; /* sequence numbers of the two directions */
-	uint32_t acks, dones;      /* so far in this batch, for faults */
+	uint32_t acks, dones;      /* so far in this batch, for injected faults */
 	const struct ipc_path *path;
-	int (*exchange)(struct run *x, uint64_t out, uint64_t in, uint32_t i); /* the path's, or both ways in turn */
+	int (*exchange)(struct run *x, uint64_t out, uint64_t in,
+			uint32_t i); /* the path's, or send and then receive */
 };
 
-/* The steps of a path. Those that are NULL do nothing. */
+/* The steps of a path. A step that is NULL does nothing. */
 struct ipc_path {
-	int (*supply)(struct run *x);                         /* sender, before it writes a payload: not timed */
-	int (*leave)(struct run *x, uint32_t i);              /* sender, after it wrote it: not timed */
-	int (*prepare)(struct run *x, uint32_t i);            /* receiver, before it grants: not timed */
-	int (*arm)(struct run *x, uint32_t i);                /* sender, once granted: not timed */
-	int (*send)(struct run *x, uint64_t seq, uint32_t i); /* until nothing is left for the sender to do but wait */
-	int (*receive)(struct run *x, uint64_t seq, uint32_t i); /* until the payload is there */
-	/* Both at the same time; NULL: one after the other. */
+	int (*supply)(struct run *x);                            /* sender, before it writes the payload; not timed */
+	int (*leave)(struct run *x, uint32_t i);                 /* sender, after it wrote the payload; not timed */
+	int (*prepare)(struct run *x, uint32_t i);               /* receiver, before it gives the credit; not timed */
+	int (*arm)(struct run *x, uint32_t i);                   /* sender, after it has the credit; not timed */
+	int (*send)(struct run *x, uint64_t seq, uint32_t i);    /* until only the acknowledgement is missing */
+	int (*receive)(struct run *x, uint64_t seq, uint32_t i); /* until the payload is complete */
+	/* Sends and receives at the same time; NULL: one after the other. */
 	int (*exchange)(struct run *x, uint64_t out, uint64_t in, uint32_t i);
-	int (*cleanup)(struct run *x); /* sender, once acknowledged: not timed */
+	int (*cleanup)(struct run *x); /* sender, after the acknowledgement; not timed */
 };
 
 extern const struct ipc_path ipc_direct_path, ipc_handshake_path, ipc_pooled_path, ipc_fresh_path, ipc_get_path;
@@ -145,13 +146,13 @@ extern const struct ipc_path ipc_direct_path, ipc_handshake_path, ipc_pooled_pat
 /* ---- talk.c ---- */
 
 int ipc_talk_open(struct ipc_end *end, struct p2p_error *e);
-/* Sends a message, and before it the descriptor of its handle if that has one. Counts it. */
-int ipc_tell(struct run *x, struct p2p_message *m);
-/* Takes in what has come. Never waits. */
+/* Sends a control message, after the descriptor of its handle if it has one, and counts it. */
+int ipc_send(struct run *x, struct p2p_message *m);
+/* Handles all received messages. Never waits. */
 int ipc_progress(struct run *x);
-/* One step of a wait in which messages are taken in. */
+/* One step of a wait, during which messages are handled. */
 int ipc_wait_step(struct run *x, struct p2p_wait *w, int what, uint64_t want, uint64_t have);
-/* After the last step of a wait that took any: this rank waits for nothing now. */
+/* Ends a wait: reports that this rank does not wait any more. */
 static inline void ipc_waited(const struct run *x, const struct p2p_wait *w) {
 	if (w->steps)
 		atomic_store_explicit(&x->l.ctx->progress->waiting, P2P_WAIT_NONE, memory_order_relaxed);
@@ -160,9 +161,9 @@ int ipc_publish_done(struct run *x, uint64_t seq);
 int ipc_await_done(struct run *x, uint64_t seq);
 int ipc_acknowledge(struct run *x, uint64_t seq);
 int ipc_await_ack(struct run *x, uint64_t seq);
-/* Rank 0 waits until rank 1 confirms the channel, or gives it up. */
+/* Rank 0 waits until rank 1 confirms the channel of `done` and `ack`, or falls back to messages. */
 int ipc_confirm(struct run *x);
-/* Sends a descriptor beside the ring; takes the one that came. */
+/* Sends a descriptor through the socket; receives one. */
 int ipc_send_fd(struct run *x, int fd);
 int ipc_take_fd(struct run *x, int32_t *fd);
 
@@ -172,15 +173,15 @@ static inline int ipc_before(uint64_t have, uint64_t want) { return (int64_t)(ha
 
 int ipc_buffers_open(struct ipc_end *end, struct p2p_error *e);
 int ipc_buffers_close(struct ipc_end *end, struct p2p_error *e);
-/* Frees the allocation and makes it anew, where the batch asks for that. *changed: it did. */
+/* Frees the allocation and allocates it again, if the settings ask for that. *changed: it did. */
 int ipc_renew(struct run *x, int *changed);
 
-/* The number of a message: the payload's, and what decides which buffer it uses. */
+/* The number of a message, which determines its payload and its buffer. */
 static inline uint64_t ipc_number(const struct run *x, uint32_t i, uint32_t w) {
 	return (x->l.b->first + i) * x->l.b->window + w;
 }
 
-/* The buffer that message n uses, by number and by address. */
+/* The buffer that message n uses: its number and its address. */
 static inline uint32_t ipc_turn(const struct ipc_state *s, uint64_t n) {
 	return s->buffers == 1 ? 0 : (uint32_t)(n % s->buffers);
 }
@@ -189,7 +190,7 @@ static inline uint8_t *ipc_buffer(const struct ipc_end *end, uint32_t buffer) {
 	return end->cfg.slices > 1 ? s->base[0] + buffer * s->slice : s->base[buffer];
 }
 
-/* Where message w of iteration i lies in the shared buffers. */
+/* The place of message w of iteration i in the shared buffers. */
 static inline uint64_t ipc_slot(const struct run *x, uint32_t w) { return x->l.b->offset + x->l.b->stride * w; }
 static inline uint8_t *ipc_shared_slot(const struct run *x, uint32_t i, uint32_t w) {
 	return ipc_buffer(x->end, ipc_turn(x->s, ipc_number(x, i, w))) + ipc_slot(x, w);
@@ -197,7 +198,7 @@ static inline uint8_t *ipc_shared_slot(const struct run *x, uint32_t i, uint32_t
 
 static inline uint8_t *ipc_own_slot(const struct run *x, uint32_t w) { return x->end->own + ipc_slot(x, w); }
 
-/* Where messages are sent from, and where they arrive. */
+/* The source and the destination of a message. */
 static inline uint8_t *ipc_source(const struct run *x, uint32_t i, uint32_t w) {
 	return x->end->cfg.path == IPC_GET ? ipc_shared_slot(x, i, w) : ipc_own_slot(x, w);
 }
@@ -210,13 +211,13 @@ static inline uint8_t *ipc_inbox(const struct run *x, uint32_t i, uint32_t w) {
 
 int ipc_handles_open(struct ipc_end *end, struct p2p_error *e);
 int ipc_handles_close(struct ipc_end *end, struct p2p_error *e);
-/* Exports the allocation around p through the cache; *h is borrowed unless *owned, then h->fd is the caller's. */
+/* Exports the allocation that contains p, through the cache. If *owned, the caller closes h->fd. */
 int ipc_export(struct run *x, uint8_t *p, struct p2p_handle *h, uint64_t *offset, int *owned);
-/* Exports past every cache. h->fd is the caller's. */
+/* Exports without the cache. The caller closes h->fd. */
 int ipc_export_now(struct run *x, uint8_t *base, struct p2p_handle *h);
-/* Forgets what was exported of the allocation at base. */
+/* Removes the allocation at base from the cache of exported handles. */
 void ipc_forget_exports(struct ipc_end *end, uint8_t *base);
-/* Finds a mapping, or makes one. Its index is in *out. */
+/* ipc_find_mapping: its index, or -1. ipc_map: finds or makes it; *out is its index. */
 int ipc_find_mapping(const struct ipc_end *end, uint64_t id);
 int ipc_map(struct run *x, const struct p2p_handle *h, int *out);
 int ipc_unmap(struct run *x, int i);
@@ -233,14 +234,14 @@ int ipc_take_request(struct run *x, const struct p2p_message *m);
 void ipc_take_answer(struct run *x, const struct p2p_message *m);
 /* Maps the buffer behind a binding unless it is mapped. */
 int ipc_open_binding(struct run *x, struct binding *b);
-/* Undoes it. The binding can be opened again as long as its handle is kept. */
+/* Closes its mapping. The binding can be opened again as long as its handle is kept. */
 int ipc_close_binding(struct run *x, struct binding *b);
 
 /* ---- get.c ---- */
 
 int ipc_get_open(struct ipc_end *end, struct p2p_error *e);
 void ipc_take_address(struct run *x, const struct p2p_message *m);
-/* Waits for the next message that was set aside; it stays where it is until the next call of ipc_progress. */
+/* Waits for the next SEND or UNMAP. *m is valid until the next call of ipc_progress. */
 int ipc_next(struct run *x, struct p2p_message **m);
 
 /* ---- relay.c ---- */

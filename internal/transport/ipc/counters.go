@@ -5,7 +5,7 @@ import "C"
 
 import "github.com/p2pbench/p2pbench/internal/transport"
 
-// counters describe those of struct ipc_counts. docs/json.md says what each one counts.
+// counters describes the counters of struct ipc_counts. docs/json.md documents them.
 var counters = transport.Counters{
 	{Name: "path_direct", Kind: transport.Count, Label: "path_direct", OmitZero: true},
 	{Name: "path_handshake", Kind: transport.Count, Label: "path_handshake", OmitZero: true},
@@ -31,7 +31,7 @@ var counters = transport.Counters{
 	{Name: "device_free_bytes", Kind: transport.Min, Unit: transport.Bytes},
 }
 
-// counters are those of the knobs that the path has.
+// counters returns the counters that apply to the settings.
 func (s *side) counters() map[string]uint64 {
 	if s.end == nil {
 		return nil
@@ -45,7 +45,7 @@ func (s *side) counters() map[string]uint64 {
 		"control_msgs":   uint64(n.control_msgs),
 	}
 	if s.o.Fault != "" {
-		out[transport.Faults] = uint64(n.struck)
+		out[transport.Faults] = uint64(n.triggered)
 	}
 	if free := uint64(C.p2p_ipc_unused(s.end)); free > 0 {
 		out["device_free_bytes"] = free

@@ -1,9 +1,9 @@
 #include "core.h"
 
-/* ---- receiver: publications and answers ----------------------------------------------------------------------- */
+/* ---- receiver: publications and replies ----------------------------------------------------------------------- */
 
-/* Tells of the memory `slot` bytes into a buffer. Handles are of buffers: a cache has as many keys as there are. */
-static int tell_of(struct run *x, struct p2p_message m, uint32_t buffer, uint64_t slot) {
+/* Sends the handle of a buffer, and the offset of the memory `slot` bytes into it. Handles are exported per buffer. */
+static int send_handle(struct run *x, struct p2p_message m, uint32_t buffer, uint64_t slot) {
 	int owned;
 	m.version = x->s->version;
 	int rc = ipc_export(x, ipc_buffer(x->end, buffer), &m.handle, &m.offset, &owned);
@@ -11,13 +11,13 @@ static int tell_of(struct run *x, struct p2p_message m, uint32_t buffer, uint64_
 		return rc;
 	m.offset += slot;
 	m.flags = m.handle.fd >= 0 ? FLAG_FD : 0;
-	rc = ipc_tell(x, &m);
+	rc = ipc_send(x, &m);
 	if (owned)
 		ipc_close_fd(&m.handle.fd);
 	return rc;
 }
 
-/* Publishes one buffer unless the peer knows it as it is. */
+/* Publishes one buffer, if its allocation has changed since its last publication or if `always`. */
 static int publish_one(struct run *x, uint32_t buffer, int always) {
 	struct ipc_end *end = x->end;
 	struct p2p_range r;
@@ -29,7 +29,7 @@ static int publish_one(struct run *x, uint32_t buffer, int always) {
 	x->s->version++;
 	end->count.published++;
 	struct p2p_message m = {.type = MSG_PUBLISH, .tag = buffer, .size = end->cfg.region};
-	return tell_of(x, m, buffer, 0);
+	return send_handle(x, m, buffer, 0);
 }
 
 int ipc_publish(struct run *x, uint32_t n) {
@@ -39,7 +39,7 @@ int ipc_publish(struct run *x, uint32_t n) {
 	return rc;
 }
 
-/* Between threads nothing is published: the pointer is enough. */
+/* With --same-process nothing is published: the peer has the pointer. */
 static int prepare_direct(struct run *x, uint32_t i) {
 	int changed, always = (int)x->end->cfg.publish_always;
 	int rc = ipc_renew(x, &changed);
@@ -60,28 +60,28 @@ static int prepare_handshake(struct run *x, uint32_t i) {
 static int answer(struct run *x, const struct p2p_message *q) {
 	uint32_t w = (uint32_t)(q->tag % x->l.b->window);
 	struct p2p_message m = {.type = MSG_HANDLE, .tag = q->tag, .seq = q->seq, .size = q->size};
-	return tell_of(x, m, ipc_turn(x->s, q->tag), ipc_slot(x, w));
+	return send_handle(x, m, ipc_turn(x->s, q->tag), ipc_slot(x, w));
 }
 
-/* An answer may have to wait for room, and takes in more requests meanwhile: they have to wait for their turn. */
+/* Sending a reply may wait for space in the ring, and handle more requests meanwhile: those are queued. */
 int ipc_take_request(struct run *x, const struct p2p_message *m) {
 	struct ipc_state *s = x->s;
 	int rc = P2P_OK;
-	if (s->asked_tail - s->asked_head == MOST_REQUESTS)
-		return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer asked more than it may");
-	s->asked[s->asked_tail++ % MOST_REQUESTS] = *m;
+	if (s->asked_tail - s->asked_head == MAX_REQUESTS)
+		return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer sent too many requests at a time");
+	s->asked[s->asked_tail++ % MAX_REQUESTS] = *m;
 	if (s->answering)
 		return P2P_OK;
 	s->answering = 1;
 	while (rc == P2P_OK && s->asked_head != s->asked_tail) {
-		struct p2p_message q = s->asked[s->asked_head++ % MOST_REQUESTS];
+		struct p2p_message q = s->asked[s->asked_head++ % MAX_REQUESTS];
 		rc = answer(x, &q);
 	}
 	s->answering = 0;
 	return rc;
 }
 
-/* Receives a window; requests are answered while it waits. */
+/* Receives a window; replies to requests while it waits. */
 static int receive(struct run *x, uint64_t seq, uint32_t i) {
 	(void)i;
 	return ipc_await_done(x, seq);
@@ -89,7 +89,7 @@ static int receive(struct run *x, uint64_t seq, uint32_t i) {
 
 /* ---- sender: bindings ----------------------------------------------------------------------------------------- */
 
-/* Takes a new binding; the mapping of the old one is closed when the new one is opened. */
+/* Replaces a binding; the old mapping is closed when the new one is opened. */
 static void bind(struct binding *b, const struct p2p_message *m) {
 	ipc_close_fd(&b->handle.fd);
 	b->handle = m->handle;
@@ -140,14 +140,14 @@ static inline uint8_t *bound(const struct run *x, const struct binding *b) {
 
 /* ---- sender: direct ------------------------------------------------------------------------------------------- */
 
-/* The handle is not needed any more. */
+/* Maps a binding that stays mapped, so its handle can be closed. */
 static int open_for_good(struct run *x, struct binding *b) {
 	int rc = ipc_open_binding(x, b);
 	ipc_close_fd(&b->handle.fd);
 	return rc;
 }
 
-/* Maps what was published in the meantime. */
+/* Maps the buffers that were published since the last iteration. */
 static int arm_direct(struct run *x, uint32_t i) {
 	int rc;
 	(void)i;
@@ -160,7 +160,7 @@ static int arm_direct(struct run *x, uint32_t i) {
 	return rc;
 }
 
-/* One buffer, mapped beforehand: nothing to find out. */
+/* One buffer, mapped already. */
 static int copy_simple(struct run *x) {
 	struct p2p_engine *g = x->end->engine;
 	return p2p_loop_post(&x->l, g, bound(x, &x->s->bindings[0]), x->end->own);
@@ -191,7 +191,7 @@ static int copy_bound(struct run *x, uint32_t i) {
 	return P2P_OK;
 }
 
-/* per-call: what this window mapped. */
+/* --open per-call: closes the mappings of this window. */
 static int close_used(struct run *x, uint32_t i) {
 	int rc = P2P_OK;
 	if (x->end->cfg.open != IPC_OPEN_PER_CALL)
@@ -222,10 +222,10 @@ const struct ipc_path ipc_direct_path = {
 /* ---- sender: handshake ---------------------------------------------------------------------------------------- */
 
 static int ask(struct run *x, uint64_t seq, uint64_t n) {
-	/* UCCL's match_seq: the pair's counter and the direction. */
+	/* UCCL's match_seq: the pair's sequence number and the direction. */
 	struct p2p_message m = {
 		.type = MSG_REQUEST, .tag = n, .seq = seq << 1 | x->end->cfg.rank, .size = x->l.b->size};
-	return ipc_tell(x, &m);
+	return ipc_send(x, &m);
 }
 
 void ipc_take_answer(struct run *x, const struct p2p_message *m) {
@@ -233,7 +233,7 @@ void ipc_take_answer(struct run *x, const struct p2p_message *m) {
 	x->s->answers++;
 }
 
-/* Answers come in the order of the requests. */
+/* Replies come in the order of the requests. */
 static int await_answer(struct run *x, uint32_t w) {
 	struct p2p_wait wait = {0};
 	int rc;
@@ -250,7 +250,7 @@ static int await_answer(struct run *x, uint32_t w) {
 	return P2P_OK;
 }
 
-/* Takes an answer for the binding it is about: the mapping stays where the allocation is the same. */
+/* Updates a binding from a reply; keeps the mapping if the allocation is the same. */
 static int use_answer(struct run *x, struct binding *b, struct p2p_message *m) {
 	if (b->mapping >= 0 && x->s->maps[b->mapping].id == m->handle.id) {
 		b->offset = m->offset;
@@ -269,14 +269,14 @@ static int copy_asked(struct run *x, uint64_t seq, uint32_t i) {
 	int rc;
 	x->s->answers = 0;
 	for (uint32_t w = 0; w < window; w++) {
-		for (; asked < window && asked - w < MOST_REQUESTS; asked++)
+		for (; asked < window && asked - w < MAX_REQUESTS; asked++)
 			if ((rc = ask(x, seq, ipc_number(x, i, asked))))
 				return rc;
 		struct binding *b = &x->s->bindings[ipc_turn(x->s, ipc_number(x, i, w))];
 		if ((rc = await_answer(x, w)))
 			return rc;
 		if (x->s->answer[w].tag != ipc_number(x, i, w))
-			return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer answered another question");
+			return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer replied to another request");
 		if ((rc = use_answer(x, b, &x->s->answer[w])) ||
 		    (rc = g->copy(g->self, bound(x, b), ipc_own_slot(x, w), x->l.b->size, x->l.e)))
 			return rc;

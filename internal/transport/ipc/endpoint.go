@@ -19,10 +19,10 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rendezvous"
 )
 
-// endpoint is one rank's end when every rank is a process of its own.
+// endpoint is the transport in one rank, if every rank is a process.
 type endpoint struct {
 	env  transport.Env
-	o    Options // settled; the path is no longer "auto"
+	o    Options // settled; the path is not "auto"
 	side *side
 	conn *rendezvous.Conn
 	path transport.Path
@@ -30,7 +30,7 @@ type endpoint struct {
 
 func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
 	if len(env.Devices) != 2 {
-		return nil, fmt.Errorf("ipc: open: %d ranks: it takes two", len(env.Devices))
+		return nil, fmt.Errorf("ipc: open: %d ranks: it runs between two", len(env.Devices))
 	}
 	if t.o.SameProcess {
 		return openPair(t.o, env)
@@ -52,11 +52,11 @@ func (t *ipc) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, 
 
 func (ep *endpoint) Address() []byte { return ep.conn.Address() }
 
-// hello is what the ranks must agree on before they share memory.
+// hello is what the ranks exchange before they share memory.
 type hello struct {
 	Path   string         `json:"path"`
 	Handle gpu.HandleKind `json:"handle"`
-	// Tries says that this rank has engines to try out. It is enough that one rank has.
+	// Tries reports whether this rank has several engines to try. Both ranks map a buffer if either has.
 	Tries bool `json:"tries"`
 }
 
@@ -64,7 +64,7 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ep.env.Timeout)
 	defer cancel()
-	introduce, err := ep.meet(ctx, peers[0])
+	introduce, err := ep.exchangeHello(ctx, peers[0])
 	if err != nil {
 		return fmt.Errorf("ipc: connect: %w", err)
 	}
@@ -85,8 +85,8 @@ func (ep *endpoint) Connect(ctx context.Context, peers [][]byte) (err error) {
 	return nil
 }
 
-// meet maps the link and makes sure that both ranks do the same. introduce is what p2p_ipc_connect needs to know.
-func (ep *endpoint) meet(ctx context.Context, server []byte) (introduce C.int, err error) {
+// exchangeHello maps the link and checks that the ranks agree. introduce is an argument of p2p_ipc_connect.
+func (ep *endpoint) exchangeHello(ctx context.Context, server []byte) (introduce C.int, err error) {
 	kind, _ := ep.side.memory.Kind()
 	ours := hello{Path: ep.o.Path, Handle: kind, Tries: len(ep.side.choice) > 0}
 	own, err := json.Marshal(ours)
@@ -103,7 +103,7 @@ func (ep *endpoint) meet(ctx context.Context, server []byte) (introduce C.int, e
 		return 0, fmt.Errorf("hello of the peer: %w", err)
 	}
 	if theirs.Path != ours.Path || theirs.Handle != ours.Handle {
-		return 0, fmt.Errorf("this rank would go %s with handle %s, the peer %s with %s: name them with --path and --handle: %w",
+		return 0, fmt.Errorf("this rank chose path %s with handle %s, the peer path %s with %s: name them with --path and --handle: %w",
 			ep.o.Path, kind, theirs.Path, theirs.Handle, gpu.ErrUnsupported)
 	}
 	if ours.Tries || theirs.Tries {
@@ -135,7 +135,7 @@ func (ep *endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// describe tells what runs, once connected.
+// describe returns the path's description, once connected.
 func (s *side) describe() transport.Path {
 	p := transport.Path{
 		Path: s.o.Path, Engine: s.engine.Name(), Completion: "receiver", ThroughHost: s.o.Path == "relay",
@@ -165,7 +165,7 @@ func (s *side) describe() transport.Path {
 	return p
 }
 
-// micros is nil where there was nothing to time.
+// micros converts ns; nil if ns is 0.
 func micros(ns C.uint64_t) *float64 {
 	if ns == 0 {
 		return nil

@@ -3,20 +3,19 @@
 #include <stdlib.h>
 
 /*
- * MPICH's way: the sender names its buffer, the receiver maps it and fetches. What the sender names it by — the address
- * at which the receiver has it mapped, a handle from the cache, a handle made for this message — is what the cache is
- * about.
+ * MPICH's design: the receiver maps the sender's buffer and copies from it. The sender identifies the buffer by the
+ * address at which the receiver has mapped it, by a handle from the cache, or by a handle exported for this message.
  */
 
-/* Allocations from this size on are shared at first sight; smaller ones once they were used before. */
+/* Smaller allocations are shared only when they are used again. */
 #define SHARED_AT_ONCE (1u << 20)
 
 int ipc_get_open(struct ipc_end *end, struct p2p_error *e) {
 	struct ipc_state *s = end->state;
 	s->lru = calloc(1, sizeof *s->lru);
-	s->held = calloc(MOST_WINDOW, sizeof *s->held);
-	s->transient = calloc(MOST_WINDOW, sizeof *s->transient);
-	s->late = calloc(MOST_WINDOW, sizeof *s->late);
+	s->held = calloc(MAX_WINDOW, sizeof *s->held);
+	s->transient = calloc(MAX_WINDOW, sizeof *s->transient);
+	s->late = calloc(MAX_WINDOW, sizeof *s->late);
 	if (!s->lru || !s->held || !s->transient || !s->late)
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
 	p2p_lru_init(s->lru, end->cfg.cache_size);
@@ -29,7 +28,7 @@ static uint8_t *bounce(const struct run *x, uint32_t sender) { return x->end->li
 
 #define SEEN (sizeof((struct ipc_state *)0)->seen / sizeof(uint64_t))
 
-/* A small allocation at first sight goes through CPU memory. */
+/* Whether a message goes through CPU memory: the first one from a small allocation does. */
 static int bounces(const struct ipc_state *s, uint64_t length, uint64_t base) {
 	if (length >= SHARED_AT_ONCE)
 		return 0;
@@ -39,17 +38,17 @@ static int bounces(const struct ipc_state *s, uint64_t length, uint64_t base) {
 	return 1;
 }
 
-/* Forgets an entry, and tells the receiver, which may have it mapped. The old design told nobody. */
+/* Removes an entry, and lets the receiver close its mapping; with --cache dual the receiver is not notified. */
 static int evict(struct run *x, int i) {
 	struct p2p_lru *c = x->s->lru;
 	struct p2p_message m = {.type = MSG_UNMAP, .version = c->id[i], .base = c->base[i]};
-	int rc = x->end->cfg.cache == IPC_CACHE_SENDER ? ipc_tell(x, &m) : P2P_OK;
+	int rc = x->end->cfg.cache == IPC_CACHE_SENDER ? ipc_send(x, &m) : P2P_OK;
 	ipc_close_fd(&c->handle[i].fd);
 	p2p_lru_remove(c, i);
 	return rc;
 }
 
-/* Makes an entry; *out stays -1 where there is no room. */
+/* Makes an entry; *out is -1 if the cache is full of entries in use. */
 static int insert(struct run *x, const struct p2p_range *r, int *out) {
 	struct p2p_lru *c = x->s->lru;
 	uint64_t base = (uint64_t)(uintptr_t)r->base;
@@ -67,7 +66,7 @@ static int insert(struct run *x, const struct p2p_range *r, int *out) {
 			return P2P_OK;
 		x->end->count.evictions++;
 		for (uint32_t k = 0; k < x->s->held_len; k++)
-			x->end->count.struck += x->s->held[k] == i; /* none is held but by a fault */
+			x->end->count.triggered += x->s->held[k] == i; /* only with a fault */
 		if ((rc = evict(x, i)))
 			return rc;
 	}
@@ -80,12 +79,12 @@ static int insert(struct run *x, const struct p2p_range *r, int *out) {
 	return P2P_OK;
 }
 
-/* Finds the allocation's entry, or makes one. *remap: what the receiver has of this address is out of date. */
+/* Finds or makes the allocation's entry. *remap: the receiver's mapping of this address is stale. */
 static int look_up(struct run *x, const struct p2p_range *r, int *out, uint32_t *remap) {
 	struct p2p_lru *c = x->s->lru;
 	int i = p2p_lru_find(c, (uint64_t)(uintptr_t)r->base);
 	if (i >= 0 && (c->id[i] == r->id || x->end->cfg.fault == IPC_NO_VALIDATION)) {
-		x->end->count.struck += c->id[i] != r->id;
+		x->end->count.triggered += c->id[i] != r->id;
 		x->end->count.hits++;
 		p2p_lru_touch(c, i);
 		*out = i;
@@ -112,38 +111,38 @@ static int cleanup(struct run *x) {
 	return P2P_OK;
 }
 
-/* Tells of a message that no cache holds. */
-static int tell_uncached(struct run *x, struct p2p_message *m, uint8_t *base) {
+/* Sends a message with a handle that is not cached. */
+static int send_uncached(struct run *x, struct p2p_message *m, uint8_t *base) {
 	int rc = ipc_export_now(x, base, &m->handle);
 	if (rc)
 		return rc;
 	m->flags |= m->handle.fd >= 0 ? FLAG_FD : 0;
-	rc = ipc_tell(x, m);
+	rc = ipc_send(x, m);
 	ipc_close_fd(&m->handle.fd);
 	return rc;
 }
 
-static int tell_cached(struct run *x, struct p2p_message *m, const struct p2p_range *r) {
+static int send_cached(struct run *x, struct p2p_message *m, const struct p2p_range *r) {
 	struct p2p_lru *c = x->s->lru;
 	int i, rc = look_up(x, r, &i, &m->flags);
 	if (rc)
 		return rc;
 	if (i < 0)
-		return tell_uncached(x, m, r->base);
+		return send_uncached(x, m, r->base);
 	hold(x, i);
 	if (c->mapped[i]) {
 		x->end->count.direct++;
 		m->flags |= FLAG_DIRECT;
 		m->address = c->mapped[i];
 		m->version = c->id[i];
-		return ipc_tell(x, m);
+		return ipc_send(x, m);
 	}
 	m->handle = c->handle[i];
 	m->flags |= FLAG_KEEP | (m->handle.fd >= 0 ? FLAG_FD : 0);
-	return ipc_tell(x, m);
+	return ipc_send(x, m);
 }
 
-static int tell_bounced(struct run *x, struct p2p_message *m, const uint8_t *p, uint32_t w) {
+static int send_bounced(struct run *x, struct p2p_message *m, const uint8_t *p, uint32_t w) {
 	struct p2p_engine *g = x->end->engine;
 	m->offset = ipc_slot(x, w);
 	m->flags |= FLAG_BOUNCE;
@@ -152,7 +151,7 @@ static int tell_bounced(struct run *x, struct p2p_message *m, const uint8_t *p, 
 	int rc = g->copy(g->self, bounce(x, x->end->cfg.rank) + m->offset, p, m->size, x->l.e);
 	if (rc || (rc = g->wait(g->self, x->l.ctx, x->l.e)))
 		return rc;
-	return ipc_tell(x, m);
+	return ipc_send(x, m);
 }
 
 static int send_one(struct run *x, uint64_t seq, uint32_t i, uint32_t w) {
@@ -167,14 +166,14 @@ static int send_one(struct run *x, uint64_t seq, uint32_t i, uint32_t w) {
 	m.offset = (uint64_t)(buffer - r.base) + ipc_slot(x, w);
 	m.handle.fd = -1;
 	if (bounces(x->s, r.length, m.base))
-		return tell_bounced(x, &m, p, w);
+		return send_bounced(x, &m, p, w);
 	if (x->end->cfg.cache != IPC_CACHE_OFF)
-		return tell_cached(x, &m, &r);
+		return send_cached(x, &m, &r);
 	x->end->count.misses++;
-	return tell_uncached(x, &m, r.base);
+	return send_uncached(x, &m, r.base);
 }
 
-/* The payload moves when the receiver fetches it: what is left is to wait for its acknowledgement. */
+/* The receiver copies the payload and acknowledges. */
 static int send_get(struct run *x, uint64_t seq, uint32_t i) {
 	int rc = P2P_OK;
 	for (uint32_t w = 0; rc == P2P_OK && w < x->l.b->window; w++)
@@ -182,7 +181,7 @@ static int send_get(struct run *x, uint64_t seq, uint32_t i) {
 	return rc;
 }
 
-/* A mapping's address may come after its entry has gone, or been made anew. */
+/* The entry may have been evicted or replaced before the address of its mapping arrives. */
 void ipc_take_address(struct run *x, const struct p2p_message *m) {
 	struct p2p_lru *c = x->s->lru;
 	int i = c ? p2p_lru_find(c, m->base) : -1;
@@ -197,16 +196,16 @@ static int unmap_id(struct run *x, uint64_t id) {
 	return i < 0 ? P2P_OK : ipc_unmap(x, i);
 }
 
-static int tell_address(struct run *x, const struct p2p_message *m, const struct mapping *at) {
+static int send_address(struct run *x, const struct p2p_message *m, const struct mapping *at) {
 	struct p2p_message a = {.type = MSG_MAPADDR,
 				.seq = m->seq,
 				.base = m->base,
 				.version = m->handle.id,
 				.address = (uint64_t)(uintptr_t)at->base};
-	return ipc_tell(x, &a);
+	return ipc_send(x, &a);
 }
 
-/* Maps for one window what is not mapped anyway. */
+/* Maps an allocation for one window, unless it is mapped already. */
 static int map_for_now(struct run *x, const struct p2p_handle *h, int *out) {
 	int known = ipc_find_mapping(x->end, h->id);
 	if (known < 0)
@@ -214,7 +213,7 @@ static int map_for_now(struct run *x, const struct p2p_handle *h, int *out) {
 	return ipc_map(x, h, out);
 }
 
-/* The old design: a cache of mappings by the sender's address, next to the sender's of handles. */
+/* --cache dual, the older design: a cache of mappings by the sender's address, in addition to the sender's cache. */
 static int map_by_address(struct run *x, const struct p2p_message *m, int *out) {
 	struct ipc_state *s = x->s;
 	uint64_t end = m->base + m->handle.length;
@@ -243,13 +242,13 @@ static int map_message(struct run *x, const struct p2p_message *m, const uint8_t
 	else if (x->end->cfg.cache == IPC_CACHE_DUAL)
 		rc = map_by_address(x, m, &i);
 	else if ((rc = ipc_map(x, &m->handle, &i)) == P2P_OK)
-		rc = tell_address(x, m, &x->s->maps[i]);
+		rc = send_address(x, m, &x->s->maps[i]);
 	if (rc == P2P_OK)
 		*from = x->s->maps[i].base + m->offset;
 	return rc;
 }
 
-/* Finds out where a message is to be fetched from. */
+/* Finds the address to copy a message from. */
 static int locate(struct run *x, struct p2p_message *m, const uint8_t **from) {
 	if (m->flags & FLAG_BOUNCE) {
 		*from = bounce(x, 1 - x->end->cfg.rank) + m->offset;
@@ -267,9 +266,9 @@ static int locate(struct run *x, struct p2p_message *m, const uint8_t **from) {
 int ipc_next(struct run *x, struct p2p_message **m) {
 	struct ipc_state *s = x->s;
 	struct p2p_wait w = {0};
-	int rc, looks = x->l.ctx->wake == P2P_WAKE_SPIN ? 512 : 1;
+	int rc, polls = x->l.ctx->wake == P2P_WAKE_SPIN ? 512 : 1;
 	while (s->inbound_head == s->inbound_tail) {
-		rc = looks-- > 0 ? ipc_progress(x)
+		rc = polls-- > 0 ? ipc_progress(x)
 				 : ipc_wait_step(x, &w, P2P_WAIT_DONE, *x->received, *x->received - 1);
 		if (rc)
 			return rc;
@@ -293,8 +292,8 @@ static int close_transient(struct run *x) {
 	return rc;
 }
 
-/* One that fetches late finds what an unsound sender has evicted meanwhile. */
-static int gather(struct run *x, uint32_t late) {
+/* late: copies after all messages have come, so that evictions by a faulty sender have an effect. */
+static int receive_window(struct run *x, uint32_t late) {
 	struct p2p_engine *g = x->end->engine;
 	uint32_t window = x->l.b->window;
 	struct p2p_message *m;
@@ -324,7 +323,7 @@ static int gather(struct run *x, uint32_t late) {
 
 static int receive_get(struct run *x, uint64_t seq, uint32_t i) {
 	(void)seq, (void)i;
-	int rc = gather(x, x->end->cfg.fault == IPC_EVICT_IN_FLIGHT);
+	int rc = receive_window(x, x->end->cfg.fault == IPC_EVICT_IN_FLIGHT);
 	return rc ? rc : close_transient(x);
 }
 
@@ -333,7 +332,7 @@ static int supply_get(struct run *x) {
 	return ipc_renew(x, &changed);
 }
 
-/* The engine does not copy what the peer fetches; a faulty one spoils it here. */
+/* The hook of fault injection, since the sender's engine does not copy. */
 static int leave_get(struct run *x, uint32_t i) {
 	struct p2p_engine *g = x->end->engine;
 	int rc = P2P_OK;
@@ -341,15 +340,15 @@ static int leave_get(struct run *x, uint32_t i) {
 		uint32_t buffer = ipc_turn(x->s, ipc_number(x, i, w));
 		int sliced = x->end->cfg.slices > 1, first = sliced ? w == 0 : w < x->s->buffers;
 		uint8_t *base = x->s->base[sliced ? 0 : buffer];
-		if (!first || !bounces(x->s, x->s->granted_bytes, (uint64_t)(uintptr_t)base))
+		if (!first || !bounces(x->s, x->s->allocated_bytes, (uint64_t)(uintptr_t)base))
 			rc = g->leave(g->self, ipc_shared_slot(x, i, w), x->l.b->size, x->l.e);
 	}
 	return rc;
 }
 
 /*
- * Takes in every address that the peer told before it acknowledged: one that is read after its entry was evicted and
- * made anew would name a mapping that is gone.
+ * Handles every MAPADDR that the peer sent before its acknowledgement. If it were handled after its entry was evicted
+ * and replaced, it would name a closed mapping.
  */
 static int arm_get(struct run *x, uint32_t i) {
 	(void)i;

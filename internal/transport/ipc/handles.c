@@ -105,7 +105,7 @@ void ipc_forget_exports(struct ipc_end *end, uint8_t *base) {
 	struct ipc_state *s = end->state;
 	for (uint32_t i = 0; i < s->exports_len; i++) {
 		struct exported *x = &s->exports[i];
-		if (x->live && (uint64_t)(x->key - base) < s->granted_bytes) {
+		if (x->live && (uint64_t)(x->key - base) < s->allocated_bytes) {
 			ipc_close_fd(&x->handle.fd);
 			x->live = 0;
 		}
@@ -122,7 +122,7 @@ int ipc_find_mapping(const struct ipc_end *end, uint64_t id) {
 	return -1;
 }
 
-/* Only the old design of two caches gets here: it keeps what the sender has long forgotten. */
+/* Needed with --cache dual only: its receiver keeps mappings that the sender has evicted. */
 static int grow_mappings(struct ipc_state *s) {
 	struct mapping *more = realloc(s->maps, 2 * s->maps_cap * sizeof *more);
 	if (!more)

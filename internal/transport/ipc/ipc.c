@@ -57,7 +57,7 @@ static int begin(struct run *x, uint32_t i, uint32_t *n) {
 	return sends(x) && x->path->supply ? x->path->supply(x) : P2P_OK;
 }
 
-/* Lets the peer send the next operation. */
+/* Allows the peer to send the next operation. */
 static int credit(struct run *x, enum p2p_role role, uint32_t i) {
 	int rc = x->path->prepare ? x->path->prepare(x, i) : P2P_OK;
 	(void)role;
@@ -79,7 +79,7 @@ static int await_credit(struct run *x, enum p2p_role role, uint32_t i) {
 	return x->path->arm ? x->path->arm(x, i) : P2P_OK;
 }
 
-/* bidir, for paths that have no way of their own. */
+/* bidir, for paths without an exchange step. */
 static int send_and_receive(struct run *x, uint64_t out, uint64_t in, uint32_t i) {
 	int rc = x->path->send(x, out, i);
 	return rc ? rc : x->path->receive(x, in, i);
@@ -159,7 +159,7 @@ int p2p_ipc_run(struct ipc_end *end, const struct p2p_batch *b, int64_t *samples
 	return rc;
 }
 
-/* ---- an end's life -------------------------------------------------------------------------------------------- */
+/* ---- open and close -------------------------------------------------------------------------------------------- */
 
 int p2p_ipc_open(const struct ipc_config *c, struct p2p_engine *g, struct p2p_memory *m, const struct p2p_ctx *ctx,
 		 struct ipc_end **out, struct p2p_error *e) {
@@ -175,13 +175,13 @@ int p2p_ipc_open(const struct ipc_config *c, struct p2p_engine *g, struct p2p_me
 	end->memory = m;
 	end->ctx = ctx;
 	end->socket = -1;
-	end->seq[0] = end->seq[1] = s->rung_done = s->rung_ack = c->start;
+	end->seq[0] = end->seq[1] = s->message_done = s->message_ack = c->start;
 	int rc = ipc_buffers_open(end, e);
 	if (rc || (rc = ipc_handles_open(end, e)) || (c->path == IPC_GET && (rc = ipc_get_open(end, e)))) {
 		p2p_ipc_close(end, &ignored);
 		return rc;
 	}
-	s->answer = calloc(MOST_WINDOW, sizeof *s->answer);
+	s->answer = calloc(MAX_WINDOW, sizeof *s->answer);
 	if (!s->answer) {
 		p2p_ipc_close(end, &ignored);
 		return p2p_fail(e, P2P_ERR_DEVICE, 0, "out of host memory");
@@ -190,7 +190,7 @@ int p2p_ipc_open(const struct ipc_config *c, struct p2p_engine *g, struct p2p_me
 	return P2P_OK;
 }
 
-/* The words of both directions begin at the same number as the ends' own. */
+/* Sets the words that the peer waits for to the first sequence number. */
 static void start_words(struct ipc_end *end) {
 	struct ipc_direction *d = &end->link->from[end->cfg.rank];
 	atomic_store(&d->ready, end->cfg.start);
@@ -198,8 +198,8 @@ static void start_words(struct ipc_end *end) {
 	atomic_store(&d->ack, end->cfg.start);
 }
 
-/* Waits until the peer has begun too: from then on its ring and its words may be read. */
-static int meet(struct run *x) {
+/* Waits until the peer has initialized its ring and its words, which may be read from then on. */
+static int rendezvous(struct run *x) {
 	struct ipc_end *end = x->end;
 	struct p2p_wait w = {0};
 	uint32_t peer = 1 - end->cfg.rank;
@@ -215,7 +215,7 @@ static int meet(struct run *x) {
 	return P2P_OK;
 }
 
-/* Whether each rank maps the other's memory. */
+/* Whether the ranks map each other's memory. */
 static int maps_memory(const struct ipc_end *end) {
 	return end->cfg.path != IPC_RELAY_POOLED && end->cfg.path != IPC_RELAY_FRESH && !end->cfg.threads;
 }
@@ -229,7 +229,7 @@ int p2p_ipc_connect(struct ipc_end *end, int introduce, struct p2p_error *e) {
 	struct p2p_result r = {0};
 	struct run x = run_of(end, &none, NULL, &r, e);
 	int rc = end->engine->bind(end->engine->self, e);
-	if (rc || (rc = ipc_pin_pool(&x)) || (rc = meet(&x)) || !maps_memory(end))
+	if (rc || (rc = ipc_pin_pool(&x)) || (rc = rendezvous(&x)) || !maps_memory(end))
 		return rc;
 	uint32_t n = end->cfg.path == IPC_DIRECT ? x.s->buffers : introduce ? 1 : 0;
 	if ((rc = ipc_publish(&x, n)) || (rc = ipc_await_publications(&x, n)))
@@ -249,7 +249,7 @@ uint8_t *p2p_ipc_remote(const struct ipc_end *end) {
 	return b->mapping < 0 ? NULL : end->state->maps[b->mapping].base + b->offset;
 }
 
-/* A path that maps as it goes begins with nothing mapped, exported or counted. */
+/* Paths that map later begin their first batch with nothing mapped, exported or counted. */
 static int forget_introduction(struct run *x) {
 	struct ipc_end *end = x->end;
 	struct binding *b = &x->s->bindings[0];
@@ -290,8 +290,8 @@ uint64_t p2p_ipc_unused(struct ipc_end *end) {
 	return n;
 }
 
-/* Notes the first failure. */
-static void closing(int *rc, struct p2p_error *first, int last, const struct p2p_error *e) {
+/* Keeps the first failure. */
+static void keep_first(int *rc, struct p2p_error *first, int last, const struct p2p_error *e) {
 	if (*rc == P2P_OK && last != P2P_OK) {
 		*rc = last;
 		*first = *e;
@@ -301,10 +301,10 @@ static void closing(int *rc, struct p2p_error *first, int last, const struct p2p
 int p2p_ipc_close(struct ipc_end *end, struct p2p_error *e) {
 	struct ipc_state *s = end->state;
 	struct p2p_error one;
-	int rc = end->engine ? end->engine->bind(end->engine->self, e) : P2P_OK; /* none: it could not be chosen */
-	closing(&rc, e, ipc_unpin_pool(end, &one), &one);
-	closing(&rc, e, ipc_handles_close(end, &one), &one);
-	closing(&rc, e, ipc_buffers_close(end, &one), &one);
+	int rc = end->engine ? end->engine->bind(end->engine->self, e) : P2P_OK; /* NULL: autotune failed */
+	keep_first(&rc, e, ipc_unpin_pool(end, &one), &one);
+	keep_first(&rc, e, ipc_handles_close(end, &one), &one);
+	keep_first(&rc, e, ipc_buffers_close(end, &one), &one);
 	for (uint32_t i = 0; s->lru && i < P2P_LRU_MAX; i++)
 		if (s->lru->handle[i].fd > 0)
 			ipc_close_fd(&s->lru->handle[i].fd);

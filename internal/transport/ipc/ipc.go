@@ -1,30 +1,32 @@
-// Package ipc moves bytes between two processes through memory handles. Each idea of UCCL's and MPICH's IPC is a knob.
+// Package ipc moves bytes between two processes through memory handles. Each design choice of UCCL's and MPICH's IPC is
+// a setting.
 //
 // Paths:
 //
 //	direct     the receiver publishes its buffer and the sender maps it before anything is timed; a timed send is a
 //	           copy and a store of its sequence number (UCCL #876)
-//	handshake  for each message the sender asks where it shall go, and the receiver answers with a handle (UCCL #876's
-//	           cold path)
-//	relay      through CPU memory, for devices that do not reach each other: pooled, in pinned chunks that move in and
-//	           out at the same time, or fresh, a new segment for each message (UCCL #876's)
-//	get        the sender names its buffer and the receiver maps and fetches it, with a cache of handles at the sender
-//	           (MPICH #7862)
+//	handshake  for each message the sender requests a buffer, and the receiver replies with a handle (the cold path of
+//	           UCCL #876)
+//	relay      through CPU memory, for devices that cannot access each other's memory: pooled, in pinned chunks that are
+//	           copied in and out at the same time, or fresh, in a new segment for each message (UCCL #876)
+//	get        the sender sends a handle of its buffer, and the receiver maps the buffer and copies from it, with a
+//	           cache of handles at the sender (MPICH #7862)
 //
-// An operation, here direct:
+// An operation with path direct:
 //
-//	sender                        shared link                     receiver
+//	sender                        shared memory                   receiver
 //	fill(source, i)                                               check(inbox, i-1)
-//	wait ready >= i        <----- ready = i  <------------------- grant
+//	wait ready >= i        <----- ready = i  <------------------- credit
 //	t0; copy to inbox; wait
 //	done = i (release)     -----> done  ------------------------> wait done >= i
 //	wait ack >= i; t1      <----- ack  <------------------------- ack = i
 //
-// Outside the timed part the receiver compares the payload and only then grants the next operation, so that unread
-// data is never overwritten. Where a path needs more words than these, they travel as messages through a ring in the
-// same shared memory, and descriptors beside them over a Unix socket.
+// Outside the timed part the receiver compares the payload, and gives the credit for the next operation only then, so
+// that unread data is never overwritten. Paths that need more than these words send control messages through a ring in
+// the same shared memory, and file descriptors over a Unix socket.
 //
-// Link and CPU buffers are anonymous memory. Nothing has a name in a file system and nothing can be left behind.
+// The shared memory and CPU buffers are anonymous memory. Nothing has a name in a file system, so nothing can be left
+// behind.
 package ipc
 
 import (
@@ -36,7 +38,7 @@ import (
 
 type ipc struct{ o Options }
 
-// New makes the transport. What does not exist or does not go together is an error that says what would.
+// New makes the transport. For an unknown or contradictory setting the error names a correct one.
 func New(o Options) (transport.Transport, error) {
 	settled, err := o.settle()
 	if err != nil {
@@ -56,13 +58,13 @@ func (t *ipc) Ranks(n int) []int {
 	return ranks
 }
 
-// Accepts refuses windows that are longer than what a rank keeps of one, and graphs of what is not known beforehand.
+// Accepts refuses windows longer than maxWindow, and graphs of settings that a graph cannot record.
 func (t *ipc) Accepts(devices []gpu.Info, b transport.Batch) error {
 	if err := t.Probe(devices); err != nil {
 		return err
 	}
-	if b.Window > mostWindow {
-		return fmt.Errorf("ipc: window %d: want at most %d", b.Window, mostWindow)
+	if b.Window > maxWindow {
+		return fmt.Errorf("ipc: window %d: want at most %d", b.Window, maxWindow)
 	}
 	if b.Graph {
 		return t.o.Recordable()

@@ -400,7 +400,7 @@ func TestOptions(t *testing.T) {
 		{ipc.Options{Path: "direct", Cache: "off"}, "--cache off: it applies to --path get, not to direct"},
 		{ipc.Options{Path: "direct", CacheSize: intPtr(4)}, "--cache-size 4: it applies to --path get"},
 		{ipc.Options{Path: "get", Publish: "always"}, "--publish always: it applies to --path direct"},
-		{ipc.Options{Path: "handshake", Open: "eager"}, "--open eager: the handshake learns"},
+		{ipc.Options{Path: "handshake", Open: "eager"}, "--open eager: path handshake learns"},
 		{ipc.Options{CacheSize: intPtr(-1)}, "--cache-size -1: want 0 to 1024"},
 		{ipc.Options{CacheSize: intPtr(1025)}, "--cache-size 1025: want"},
 		{ipc.Options{Buffers: "rotate:0"}, "--buffers rotate:0: use same, rotate:K"},

@@ -14,7 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/knob"
 )
 
-// Options are the path's settings, as package knob reads them; Check and Fill of that package hold what the tags say.
+// Options are the path's settings, as package knob reads them; its functions Check and Fill implement the tags.
 type Options struct {
 	Path        string         `json:"path,omitempty" knob:"path" values:"auto direct handshake relay get" group:"path" help:"see below; auto: direct if the devices can access each other's memory, else relay"`
 	Engine      string         `json:"engine,omitempty" knob:"engine" default:"auto" arg:"name" group:"path" help:"copy method; cuda: ce[:STREAMS], sm[:CTAS], bulk[:CTAS], proxy[:CTAS]; host: cpu, cpu-memcpy, cpu-nt; auto: the fastest at each size"`
@@ -30,9 +30,9 @@ type Options struct {
 	Cache       string         `json:"cache,omitempty" knob:"cache" values:"sender off dual" of:"path=get" group:"path" help:"get: handle cache at the sender, none, or one at each rank"`
 	CacheSize   *int           `json:"cache_size,omitempty" knob:"cache-size" default:"16" range:"0..1024" of:"path=get cache!=off" arg:"handles" group:"path" help:"get: capacity of the cache; 0: off"`
 	Relay       Relay          `json:"relay,omitzero"`
-	// Fault makes a rank misbehave on purpose: one of Faults. For tests.
+	// Fault is one of Faults, or empty: the rank misbehaves on purpose, for tests.
 	Fault string `json:"fault,omitempty"`
-	// Start is where sequence numbers and ring indexes begin, so that tests reach their wrap.
+	// Start is the first sequence number and ring index, so that tests reach the wrap-around.
 	Start uint64 `json:"start,omitempty"`
 }
 
@@ -51,12 +51,12 @@ var Faults = []string{
 
 // The faults.
 const (
-	FaultMute          = "mute"            // rank 1 never says that it has the done_seq channel
-	FaultNoValidation  = "no-validation"   // get: the cache takes an address for an allocation
-	FaultEvictInFlight = "evict-in-flight" // get: the cache evicts what a message on its way uses
+	FaultMute          = "mute"            // rank 1 never confirms the done_seq channel
+	FaultNoValidation  = "no-validation"   // get: the cache does not notice that an address belongs to a new allocation
+	FaultEvictInFlight = "evict-in-flight" // get: the cache evicts entries that messages in flight use
 	FaultDieBeforeAck  = "die-before-ack"  // rank 1 is killed between seeing a message and acknowledging it
-	FaultDieBeforeDone = "die-before-done" // rank 0 is killed between its copy and saying so
-	FaultNoSegment     = "no-segment"      // relay fresh: the system gives no shared memory
+	FaultDieBeforeDone = "die-before-done" // rank 0 is killed between its copy and signalling completion
+	FaultNoSegment     = "no-segment"      // relay fresh: allocation of shared memory fails
 	FaultStutter       = "stutter"         // every seventh descriptor finds the socket full at first
 )
 
@@ -66,33 +66,33 @@ const (
 	maxBuffers = 2048
 )
 
-// Buffers is the pattern by which messages use a rank's exported buffers in turn: same, rotate:K, slices:M, realloc-same
-// or realloc-overlap.
+// Buffers is the pattern by which messages use a rank's exported buffers in turn: same, rotate:K, slices:M,
+// realloc-same or realloc-overlap.
 type Buffers string
 
-// Check refuses what is no pattern.
+// Check refuses an unknown pattern.
 func (b Buffers) Check() error {
 	_, err := b.pattern()
 	return err
 }
 
-// Regions is how many times the largest batch's bytes the pattern needs.
+// Regions is the memory that the pattern needs, in multiples of the largest batch's bytes.
 func (b Buffers) Regions() int {
-	p, _ := b.pattern() // was checked
+	p, _ := b.pattern() // checked by settle
 	if p.realloc == "overlap" {
 		return 2
 	}
 	return max(p.allocations, p.slices)
 }
 
-// plain reports whether all messages use one buffer that stays.
+// plain reports whether all messages use one buffer that is never reallocated.
 func (b Buffers) plain() bool { return b == "" || b == "same" }
 
-// pattern says which buffer message n uses.
+// pattern determines the buffer that message n uses.
 type pattern struct {
-	allocations int    // it lies in allocation n % allocations …
-	slices      int    // … or in slice n % slices of the only one
-	realloc     string // "", "same" or "overlap": before each iteration the allocation is freed and made anew
+	allocations int    // message n uses allocation n % allocations
+	slices      int    // or slice n % slices of the only allocation
+	realloc     string // "", or "same" or "overlap": the allocation is freed and allocated again before each iteration
 }
 
 func (b Buffers) pattern() (pattern, error) {
@@ -118,7 +118,7 @@ func (b Buffers) pattern() (pattern, error) {
 // Wake is how a rank waits for another: spin, yield, adaptive or sleep:DURATION.
 type Wake string
 
-// Check refuses what is no way to wait.
+// Check refuses an unknown value.
 func (w Wake) Check() error {
 	_, err := w.abi()
 	return err
@@ -141,7 +141,7 @@ func (w Wake) abi() (abi.Wake, error) {
 	return abi.Wake{}, errors.New("use spin, yield, adaptive or sleep:D with D up to 100ms, such as sleep:50us")
 }
 
-// settle fills in the defaults of the path and refuses what cannot be.
+// settle fills in the defaults of the path and refuses invalid combinations.
 func (o Options) settle() (Options, error) {
 	o.Path = o.PathName()
 	if o.Fault != "" && !slices.Contains(Faults, o.Fault) {
@@ -150,16 +150,16 @@ func (o Options) settle() (Options, error) {
 	if err := o.check(); err != nil {
 		return o, err
 	}
-	if o.Path != "auto" { // else resolve has the last word
+	if o.Path != "auto" { // else resolve does it
 		o.fill()
 	}
 	return o, nil
 }
 
-// fill gives every setting that the path has its default.
+// fill sets every unset setting of the path to its default.
 func (o *Options) fill() {
 	if o.Path == "handshake" && o.Open == "" {
-		o.Open = "lazy" // there is nothing to open before a message asks
+		o.Open = "lazy" // nothing can be mapped before the first request
 	}
 	if o.Path == "relay" && o.Relay.Mode == "" {
 		o.Relay.Mode = "pooled"
@@ -167,8 +167,8 @@ func (o *Options) fill() {
 	knob.Fill(nil, o)
 }
 
-// PathName is the path that the options ask for, by name or by a setting that only one path has; "auto" where it is to be
-// chosen.
+// PathName is the path that the options select, by name or by a setting that only one path has; "auto" if it is chosen
+// later.
 func (o Options) PathName() string {
 	switch {
 	case o.Path != "" && o.Path != "auto":
@@ -190,7 +190,7 @@ func (o *Options) check() error {
 	engine, _, _ := strings.Cut(o.Engine, ":")
 	switch {
 	case o.Path == "handshake" && o.Open == "eager":
-		return errors.New("--open eager: the handshake learns of a buffer when a message asks for it: use lazy or per-call")
+		return errors.New("--open eager: path handshake learns of a buffer only from the reply to a request: use lazy or per-call")
 	case o.Path == "relay" && slices.Contains([]string{"sm", "bulk", "proxy"}, engine):
 		return fmt.Errorf("--path relay copies between a GPU and CPU memory, which --engine %s cannot: use --engine ce", o.Engine)
 	case o.Streams != 0 && strings.HasPrefix(o.Engine, "ce:"):
@@ -209,7 +209,7 @@ func (o *Options) check() error {
 	return o.checkFault()
 }
 
-// checkFault refuses a fault that could not strike: a run that it leaves alone would prove nothing.
+// checkFault refuses a fault that cannot occur with the other settings: such a run would prove nothing.
 func (o *Options) checkFault() error {
 	patterned := !o.Buffers.plain()
 	for _, f := range []struct {
@@ -220,7 +220,7 @@ func (o *Options) checkFault() error {
 		{FaultNoValidation, o.Path == "get" && patterned && o.Cache != "off", "--path get --buffers realloc-same"},
 		{FaultEvictInFlight, o.Path == "get" && patterned && o.Cache != "off", "--path get --buffers rotate:K with fewer than K --cache-size"},
 		{FaultNoSegment, o.Relay.Mode == "fresh", "--relay fresh"},
-		{FaultDieBeforeDone, o.Path != "get" && o.Relay.Mode != "fresh", "a path on which the sender says that it is done: direct, handshake or relay pooled"},
+		{FaultDieBeforeDone, o.Path != "get" && o.Relay.Mode != "fresh", "a path on which the sender signals completion: direct, handshake or relay pooled"},
 		{FaultMute, o.Completion != "ring-ack", "--completion done-seq"},
 	} {
 		if o.Fault == f.fault && !f.ok {
@@ -230,7 +230,7 @@ func (o *Options) checkFault() error {
 	return nil
 }
 
-// EngineName is the engine to open on the device, "auto" where it is to be chosen.
+// EngineName is the engine to open on the device; "auto": autotune chooses.
 func (o Options) EngineName() string {
 	switch {
 	case o.Streams > 1:
@@ -241,7 +241,7 @@ func (o Options) EngineName() string {
 	return o.Engine
 }
 
-// resolve is what "auto" means between devices that do, or do not, reach each other's memory.
+// resolve replaces path "auto", for devices that can or cannot access each other's memory.
 func (o Options) resolve(reaches bool) (Options, error) {
 	o.Path = "relay"
 	if reaches {
@@ -254,8 +254,8 @@ func (o Options) resolve(reaches bool) (Options, error) {
 	return o, nil
 }
 
-// Recordable says why a window cannot be started as one unit, a CUDA graph; nil: it can. All that a message needs has to
-// be known beforehand.
+// Recordable returns why a window cannot be recorded as a CUDA graph; nil: it can. All addresses must be known before
+// the batch.
 func (o Options) Recordable() error {
 	if o.PathName() == "auto" {
 		o.Path = "direct"
@@ -265,12 +265,12 @@ func (o Options) Recordable() error {
 		return err
 	}
 	if o.Path != "direct" || o.Open != "eager" || o.Publish != "dedupe" || !o.Buffers.plain() {
-		return errors.New("a graph is recorded beforehand: it needs --path direct with --open eager, --publish dedupe and --buffers same")
+		return errors.New("a graph is recorded before the batch: it needs --path direct with --open eager, --publish dedupe and --buffers same")
 	}
 	return nil
 }
 
-// cacheSize is how many handles the cache keeps.
+// cacheSize is the capacity of the cache, in handles.
 func (o Options) cacheSize() int {
 	if o.CacheSize == nil {
 		return 0 // --cache off, or another path
@@ -283,6 +283,6 @@ func (o Options) handle() gpu.HandleKind { return cmp.Or(o.Handle, gpu.HandleAut
 
 // wait is how a rank waits.
 func (o Options) wait() abi.Wake {
-	w, _ := o.Wake.abi() // was checked
+	w, _ := o.Wake.abi() // checked by settle
 	return w
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport"
 )
 
-// pair is both ranks as threads of rank 0's process. Rank 1's process has an empty one.
+// pair is both ranks as threads of rank 0's process (--same-process). In rank 1's process it is empty.
 type pair struct {
 	env    transport.Env
 	sides  []*side
@@ -83,7 +83,7 @@ func (p *pair) Connect(context.Context, [][]byte) error {
 	})
 	for _, s := range p.sides {
 		if err == nil {
-			err = s.choose(p.env.Region) // one after the other: they would disturb each other
+			err = s.choose(p.env.Region) // one after the other, so that they do not disturb each other
 		}
 	}
 	if err != nil {
@@ -95,8 +95,8 @@ func (p *pair) Connect(context.Context, [][]byte) error {
 	return nil
 }
 
-// both runs f for rank 1 on a thread of its own and for rank 0 on this one. When one fails the other is stopped, and
-// the first failure counts.
+// both runs f for rank 1 on another thread and for rank 0 on this one. If one fails, the other is stopped, and the
+// first failure is returned.
 func (p *pair) both(f func(*side) error) error {
 	type outcome struct {
 		rank int
@@ -126,8 +126,7 @@ func (p *pair) both(f func(*side) error) error {
 	return nil
 }
 
-// pin puts the calling thread where the process of that rank, which is idle, would measure. A thread that cannot be
-// put there still measures.
+// pin pins the calling thread to the CPU of the rank, whose own process is idle. It is not an error if that fails.
 func (p *pair) pin(rank int) {
 	if cpu := p.env.CPUs[rank]; cpu >= 0 {
 		_ = abi.CPUsOf(cpu).Pin()
@@ -153,7 +152,7 @@ func (p *pair) Run(_ context.Context, b transport.Batch, samples []int64) (trans
 	})
 	r := results[0]
 	r.Checked += results[1].Checked
-	for i := range results[1].Samples { // bidir: until both have all
+	for i := range results[1].Samples { // bidir: the longer time of both ranks
 		samples[i] = max(samples[i], theirs[i])
 	}
 	return r, err

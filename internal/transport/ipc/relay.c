@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 /*
- * Through CPU memory, for devices that do not reach each other. Pooled: the message moves in chunks through a ring of
- * pinned chunks, and while one is on its way in, others are on their way out. Fresh: a segment of pageable memory as
- * large as the message is made for it, filled, handed over, emptied and thrown away.
+ * Copies through CPU memory, for devices that cannot access each other's memory. Pooled: a message is copied through a
+ * ring of pinned chunks, so that one chunk is copied in while others are copied out. Fresh: for each message a segment
+ * of pageable memory is created, filled, sent as a descriptor, copied out and freed.
  */
 
 static uint8_t *pool(const struct ipc_end *end, uint32_t sender) {
@@ -43,23 +43,23 @@ int ipc_unpin_pool(struct ipc_end *end, struct p2p_error *e) {
 
 /* ---- pooled --------------------------------------------------------------------------------------------------- */
 
-/* One direction under way: chunks begun, and chunks whose copy is known to be complete. */
+/* Progress of one direction. */
 struct flow {
 	struct p2p_engine *engine;
 	uint8_t *pool;
-	uint64_t begun, ended, total; /* of this window */
+	uint64_t begun, ended, total; /* chunks of this window: copies started and completed, and all */
 	uint64_t *before;             /* chunks of earlier windows */
 	uint32_t i;
 };
 
-/* Messages of less than so many bytes are not cut: a copy takes longer to start than to move them. */
-#define WHOLE (128u << 10)
+/* Minimum size of a chunk: for fewer bytes a copy takes longer to start than to run. */
+#define MIN_CHUNK (128u << 10)
 
-/* The bytes of a chunk: enough chunks that one can leave while another one arrives, none larger than the pool's. */
+/* The bytes of a chunk: at least a quarter of the message, and at most a chunk of the pool. */
 static uint64_t chunk_bytes(const struct run *x) {
 	uint64_t parts = 4, page = 4096, size = x->l.b->size;
 	uint64_t part = (size / parts + page - 1) / page * page;
-	part = part < WHOLE ? WHOLE : part;
+	part = part < MIN_CHUNK ? MIN_CHUNK : part;
 	return part < x->end->cfg.relay_chunk ? part : x->end->cfg.relay_chunk;
 }
 
@@ -68,14 +68,14 @@ static uint64_t chunks_of(const struct run *x) {
 	return (x->l.b->size + chunk - 1) / chunk;
 }
 
-static uint32_t mark_of(const struct run *x, const struct flow *f, uint64_t k) {
+static uint32_t pool_slot(const struct run *x, const struct flow *f, uint64_t k) {
 	return (uint32_t)((*f->before + k) % x->end->cfg.relay_depth);
 }
 
-/* Begins the copy of chunk k between its place in the message and its place in the pool. */
+/* Starts the copy of the next chunk between the message and the pool. */
 static int begin(struct run *x, struct flow *f, int out) {
 	uint64_t per = chunks_of(x), k = f->begun, chunk = chunk_bytes(x);
-	uint32_t w = (uint32_t)(k / per), mark = mark_of(x, f, k);
+	uint32_t w = (uint32_t)(k / per), mark = pool_slot(x, f, k);
 	uint64_t off = k % per * chunk, left = x->l.b->size - off, n = left < chunk ? left : chunk;
 	uint8_t *here = f->pool + mark * x->end->cfg.relay_chunk;
 	int rc = out ? f->engine->copy(f->engine->self, here, ipc_source(x, f->i, w) + off, n, x->l.e)
@@ -86,8 +86,8 @@ static int begin(struct run *x, struct flow *f, int out) {
 	return f->engine->mark(f->engine->self, mark, x->l.e);
 }
 
-/* Moves a direction on: begins what can begin before chunk `limit`, tells of what has ended. *moved: something did. */
-static int advance(struct run *x, struct flow *f, uint64_t limit, _Atomic uint64_t *told, int out, int *moved) {
+/* Starts the next chunk if it is below `limit`, and publishes completed chunks in *word. *moved: it did either. */
+static int advance(struct run *x, struct flow *f, uint64_t limit, _Atomic uint64_t *word, int out, int *moved) {
 	int yes = 1, rc;
 	if (f->begun < f->total && *f->before + f->begun < limit && f->begun - f->ended < x->end->cfg.relay_depth) {
 		if ((rc = begin(x, f, out)))
@@ -96,25 +96,25 @@ static int advance(struct run *x, struct flow *f, uint64_t limit, _Atomic uint64
 	}
 	if (f->ended == f->begun)
 		return P2P_OK;
-	if (f->engine->reached && (rc = f->engine->reached(f->engine->self, mark_of(x, f, f->ended), &yes, x->l.e)))
+	if (f->engine->reached && (rc = f->engine->reached(f->engine->self, pool_slot(x, f, f->ended), &yes, x->l.e)))
 		return rc;
 	if (yes) {
 		f->ended++;
 		p2p_beat(x->l.ctx);
-		atomic_store_explicit(told, *f->before + f->ended, memory_order_release);
+		atomic_store_explicit(word, *f->before + f->ended, memory_order_release);
 		*moved = 1;
 	}
 	return P2P_OK;
 }
 
-/* Whom a rank waits for when nothing moves: its own device as long as that has something to do. */
+/* What a rank waits for when nothing has progressed: its own device, as long as copies are in progress. */
 static int awaits(const struct flow *out, const struct flow *in) {
 	if (out->begun != out->ended || in->begun != in->ended)
 		return P2P_WAIT_COPY;
 	return in->ended < in->total ? P2P_WAIT_DONE : P2P_WAIT_READY;
 }
 
-/* Moves a window out, in, or both at once. */
+/* Sends a window, receives one, or both at the same time. */
 static int move(struct run *x, int sends, int receives, uint32_t i) {
 	struct ipc_end *end = x->end;
 	uint64_t total = chunks_of(x) * x->l.b->window;
@@ -174,7 +174,7 @@ static int system_error(struct run *x, const char *what) {
 
 static uint64_t segment_bytes(const struct run *x) { return x->l.b->size ? x->l.b->size : 1; }
 
-/* Maps a segment: a new one where *fd is -1. */
+/* Maps a segment; if *fd is -1, creates it. */
 static int map_segment(struct run *x, int32_t *fd, uint8_t **p) {
 	if (*fd < 0) {
 		if (x->end->cfg.fault == IPC_NO_SEGMENT) {
@@ -211,7 +211,7 @@ static int send_segment(struct run *x, uint64_t seq, uint32_t i, uint32_t w) {
 	if (rc == P2P_OK)
 		rc = copy_now(x, p, ipc_source(x, i, w));
 	if (rc == P2P_OK)
-		rc = ipc_tell(x, &m);
+		rc = ipc_send(x, &m);
 	if (p)
 		munmap(p, segment_bytes(x));
 	ipc_close_fd(&m.handle.fd);

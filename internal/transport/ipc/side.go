@@ -2,7 +2,7 @@ package ipc
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -D_GNU_SOURCE
-#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xff86547a
+#cgo CFLAGS: -I${SRCDIR}/../.. -DP2P_SHARED_HEADERS=0xbfb13314
 #include <stdlib.h>
 #include "ipc.h"
 */
@@ -21,7 +21,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/loop"
 )
 
-// The C side's numbers of what has no setting of its own; those of settings are the places of their values.
+// Numbers of the C side that do not follow from the order of a setting's values.
 var (
 	reallocs = map[string]C.uint32_t{"": C.IPC_KEEP, "same": C.IPC_REALLOC_SAME, "overlap": C.IPC_REALLOC_OVERLAP}
 	faults   = map[string]C.uint32_t{
@@ -32,10 +32,10 @@ var (
 	}
 )
 
-// config translates settled options whose path is no longer "auto".
+// config translates settled options whose path is not "auto".
 func (o Options) config(rank int, region uint64) C.struct_ipc_config {
 	word := func(name string) C.uint32_t { return C.uint32_t(knob.Word(&o, name)) }
-	b, _ := o.Buffers.pattern() // was checked
+	b, _ := o.Buffers.pattern() // checked by settle
 	c := C.struct_ipc_config{
 		rank: C.uint32_t(rank), completion: word("completion"), export_cache: word("export-cache"),
 		open: word("open"), cache: word("cache"), cache_size: C.uint32_t(o.cacheSize()),
@@ -65,22 +65,22 @@ func (o Options) config(rank int, region uint64) C.struct_ipc_config {
 	return c
 }
 
-// side is what one rank has: its device's engines and memory, and the C end that uses them.
+// side has the engines and memory of one rank's device, and the C end that uses them.
 type side struct {
 	o      Options
 	rank   int
 	device gpu.Device
-	choice []gpu.Engine // to choose from; empty once the choice is made
+	choice []gpu.Engine // candidates of autotune; empty once one is chosen
 	engine gpu.Engine
-	second gpu.Engine // relay pooled: for what arrives
+	second gpu.Engine // relay pooled: copies incoming chunks
 	memory gpu.Memory
 	own    gpu.Buffer
 	ctx    *abi.Ctx
 	end    *C.struct_ipc_end
-	chosen string // which engine for which size, where that was measured
+	chosen string // autotune: the engine of each size
 }
 
-// openSide allocates; on failure nothing stays open. It owns ctx.
+// openSide opens and allocates everything of a rank; after a failure nothing stays open. It owns ctx.
 func openSide(o Options, rank int, d gpu.Device, region uint64, ctx *abi.Ctx) (_ *side, err error) {
 	s := &side{o: o, rank: rank, device: d, ctx: ctx}
 	defer func() {
@@ -138,19 +138,19 @@ func (s *side) openEngines() error {
 	return err
 }
 
-// engines names the engine to open, or those to choose from.
+// engines names the engine to open, or the candidates of autotune.
 func (o Options) engines(d gpu.Device) []string {
 	if name := o.EngineName(); name != "auto" {
 		return []string{name}
 	}
-	// A relay moves bytes between a GPU and CPU memory, which is the first engine's work.
+	// A relay copies between a GPU and CPU memory; the first engine does that.
 	if c, ok := d.(gpu.Chooser); ok && o.Path != "relay" {
 		return c.Candidates()
 	}
 	return d.Engines()[:1]
 }
 
-// choose settles on the engine: the only one, or for each size the fastest between these very buffers.
+// choose sets the engine: the only one, or for each size the fastest one between the buffers of the batch.
 func (s *side) choose(region uint64) error {
 	if len(s.choice) == 0 {
 		return nil
@@ -170,21 +170,21 @@ func (s *side) choose(region uint64) error {
 	return nil
 }
 
-// largestTried bounds what trying engines costs; beyond it the order no longer changes.
+// largestTried limits the time that autotune takes; for larger messages the order of engines does not change.
 const largestTried = 256 << 20
 
-// records reports whether a window can be recorded as one unit: all that a message needs is known beforehand.
+// records reports whether a window can be recorded as a graph: all addresses must be known before the batch.
 func (s *side) records() bool {
 	return s.o.Path == "direct" && s.o.Open == "eager" && s.o.Publish == "dedupe" && s.o.Buffers.plain() &&
 		s.engine.Table().Records()
 }
 
-// mostWindow is how many messages of a window a rank keeps account of.
-const mostWindow = C.IPC_MOST_WINDOW
+// maxWindow is the maximum number of messages of a window.
+const maxWindow = C.IPC_MAX_WINDOW
 
 func (s *side) run(path string, b transport.Batch, samples []int64) (transport.Result, error) {
-	if b.Window > mostWindow {
-		return transport.Result{}, fmt.Errorf("ipc: window %d: want at most %d: %w", b.Window, mostWindow, abi.ErrInvalid)
+	if b.Window > maxWindow {
+		return transport.Result{}, fmt.Errorf("ipc: window %d: want at most %d: %w", b.Window, maxWindow, abi.ErrInvalid)
 	}
 	call, err := loop.Prepare(b, s.own.Size(), s.records(), samples)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *side) run(path string, b transport.Batch, samples []int64) (transport.R
 	return r, err
 }
 
-// Close releases everything, whatever fails.
+// Close releases everything, even after failures.
 func (s *side) Close() error {
 	var errs []error
 	if s.end != nil {

@@ -6,10 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Looks at a word before a wait counts as slow. */
-#define FAST_LOOKS 512
+/* Polls before a wait falls back to the slow loop, which checks the deadline. */
+#define FAST_POLLS 512
 
-/* Rank 0 waits so long for rank 1 to confirm the channel, and at most a quarter of the time that any wait has. */
+/* Time that rank 0 waits for rank 1 to confirm the channel; at most a quarter of the general timeout. */
 #define CONFIRM_NS 5000000000u
 
 int ipc_talk_open(struct ipc_end *end, struct p2p_error *e) {
@@ -41,7 +41,7 @@ int ipc_send_fd(struct run *x, int fd) {
 	memcpy(CMSG_DATA(c), &fd, sizeof fd);
 	struct p2p_wait w = {0};
 	if (x->end->cfg.fault == IPC_STUTTER && ++x->s->sent_fds % 7 == 0) {
-		x->end->count.struck++;
+		x->end->count.triggered++;
 		for (int i = 0; i < 100; i++) {
 			int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
 			if (rc)
@@ -61,7 +61,7 @@ int ipc_send_fd(struct run *x, int fd) {
 	return P2P_OK;
 }
 
-/* What was sent before a ring message is there once the message is. */
+/* Does not wait: a descriptor is sent before its ring message, so it has arrived when the message has. */
 int ipc_take_fd(struct run *x, int32_t *fd) {
 	char byte;
 	struct iovec v = {&byte, 1};
@@ -89,7 +89,7 @@ int ipc_take_fd(struct run *x, int32_t *fd) {
 
 /* ---- messages ------------------------------------------------------------------------------------------------- */
 
-int ipc_tell(struct run *x, struct p2p_message *m) {
+int ipc_send(struct run *x, struct p2p_message *m) {
 	struct p2p_wait w = {0};
 	int rc;
 	if (m->flags & FLAG_FD && (rc = ipc_send_fd(x, m->handle.fd)))
@@ -102,7 +102,7 @@ int ipc_tell(struct run *x, struct p2p_message *m) {
 	return P2P_OK;
 }
 
-static int set_aside(struct run *x, const struct p2p_message *m) {
+static int put_inbound(struct run *x, const struct p2p_message *m) {
 	struct ipc_state *s = x->s;
 	if (s->inbound_tail - s->inbound_head == INBOUND)
 		return p2p_fail(x->l.e, P2P_ERR_INVALID, 0, "the peer sent more messages than a window has");
@@ -125,14 +125,14 @@ static int take(struct run *x, struct p2p_message *m) {
 		ipc_take_answer(x, m);
 		return P2P_OK;
 	case MSG_DONE:
-		x->s->rung_done = m->seq;
+		x->s->message_done = m->seq;
 		return P2P_OK;
 	case MSG_ACK:
-		x->s->rung_ack = m->seq;
+		x->s->message_ack = m->seq;
 		return P2P_OK;
 	case MSG_SEND:
 	case MSG_UNMAP:
-		return set_aside(x, m);
+		return put_inbound(x, m);
 	case MSG_MAPADDR:
 		ipc_take_address(x, m);
 		return P2P_OK;
@@ -155,22 +155,22 @@ int ipc_wait_step(struct run *x, struct p2p_wait *w, int what, uint64_t want, ui
 	return rc ? rc : p2p_wait_step(x->l.ctx, w, what, want, have, x->l.e);
 }
 
-/* ---- done and acknowledged ------------------------------------------------------------------------------------ */
+/* ---- completion and acknowledgement ------------------------------------------------------------------------------ */
 
 /*
- * Waits until *word or *rung, the latest number that came as a message, has reached seq. Both are looked at whatever
- * this rank itself uses: a peer that fell back to messages must not be waited for in vain.
+ * Waits until *word or *by_message, the latest sequence number received as a message, has reached seq. It polls both,
+ * because the peer may have fallen back to messages when this rank has not.
  */
-static inline int await(struct run *x, _Atomic uint64_t *word, const uint64_t *rung, uint64_t seq, int what) {
+static inline int await(struct run *x, _Atomic uint64_t *word, const uint64_t *by_message, uint64_t seq, int what) {
 	const struct p2p_ctx *c = x->l.ctx;
-	int looks = c->wake == P2P_WAKE_SPIN ? FAST_LOOKS : 1, rc;
-	for (int i = 0; i < looks; i++) {
+	int polls = c->wake == P2P_WAKE_SPIN ? FAST_POLLS : 1, rc;
+	for (int i = 0; i < polls; i++) {
 		if (!ipc_before(atomic_load_explicit(word, memory_order_acquire), seq))
 			return P2P_OK;
 		if (p2p_ring_peek(&x->s->in)) {
 			if ((rc = ipc_progress(x)))
 				return rc;
-			if (!ipc_before(*rung, seq))
+			if (!ipc_before(*by_message, seq))
 				return P2P_OK;
 		}
 	}
@@ -179,7 +179,7 @@ static inline int await(struct run *x, _Atomic uint64_t *word, const uint64_t *r
 		if ((rc = ipc_progress(x)))
 			return rc;
 		uint64_t have = atomic_load_explicit(word, memory_order_acquire);
-		if (!ipc_before(have, seq) || !ipc_before(*rung, seq))
+		if (!ipc_before(have, seq) || !ipc_before(*by_message, seq))
 			break;
 		if ((rc = p2p_wait_step(c, &w, what, seq, have, x->l.e)))
 			return rc;
@@ -190,10 +190,10 @@ static inline int await(struct run *x, _Atomic uint64_t *word, const uint64_t *r
 
 static int ring(struct run *x, uint32_t type, uint64_t seq) {
 	struct p2p_message m = {.type = type, .seq = seq};
-	return ipc_tell(x, &m);
+	return ipc_send(x, &m);
 }
 
-/* Where a fault is to strike: late enough that the run is well under way. */
+/* The operation at which a rank is killed. */
 #define FAULT_AT 5
 
 int ipc_publish_done(struct run *x, uint64_t seq) {
@@ -205,7 +205,9 @@ int ipc_publish_done(struct run *x, uint64_t seq) {
 	return P2P_OK;
 }
 
-int ipc_await_done(struct run *x, uint64_t seq) { return await(x, &x->in->done, &x->s->rung_done, seq, P2P_WAIT_DONE); }
+int ipc_await_done(struct run *x, uint64_t seq) {
+	return await(x, &x->in->done, &x->s->message_done, seq, P2P_WAIT_DONE);
+}
 
 int ipc_acknowledge(struct run *x, uint64_t seq) {
 	if (x->end->cfg.fault == IPC_DIE_BEFORE_ACK && x->end->cfg.rank == 1 && ++x->acks == FAULT_AT)
@@ -216,11 +218,11 @@ int ipc_acknowledge(struct run *x, uint64_t seq) {
 	return P2P_OK;
 }
 
-int ipc_await_ack(struct run *x, uint64_t seq) { return await(x, &x->out->ack, &x->s->rung_ack, seq, P2P_WAIT_ACK); }
+int ipc_await_ack(struct run *x, uint64_t seq) { return await(x, &x->out->ack, &x->s->message_ack, seq, P2P_WAIT_ACK); }
 
 /*
- * Rank 1 stores its confirmation as it connects. A rank that did not get one, or never gave one, tells by messages;
- * the other one hears both.
+ * Rank 1 stores its confirmation when it connects. A rank without a confirmation signals completion by messages; ranks
+ * receive both.
  */
 int ipc_confirm(struct run *x) {
 	struct ipc_end *end = x->end;
@@ -230,19 +232,19 @@ int ipc_confirm(struct run *x) {
 	if (end->cfg.rank == 1) {
 		end->channel = !mute;
 		end->unconfirmed = (uint32_t)mute;
-		end->count.struck += (uint32_t)mute;
+		end->count.triggered += (uint32_t)mute;
 		if (!mute)
 			atomic_store_explicit(&end->link->opener_ready, 1, memory_order_release);
 		return P2P_OK;
 	}
-	uint64_t patience = x->l.ctx->timeout_ns / 4 < CONFIRM_NS ? x->l.ctx->timeout_ns / 4 : CONFIRM_NS;
+	uint64_t timeout = x->l.ctx->timeout_ns / 4 < CONFIRM_NS ? x->l.ctx->timeout_ns / 4 : CONFIRM_NS;
 	uint64_t begin = p2p_raw_ns();
 	struct p2p_wait w = {0};
 	while (!atomic_load_explicit(&end->link->opener_ready, memory_order_acquire)) {
 		int rc = ipc_wait_step(x, &w, P2P_WAIT_READY, 1, 0);
 		if (rc)
 			return rc;
-		if (p2p_raw_ns() - begin > patience) {
+		if (p2p_raw_ns() - begin > timeout) {
 			end->unconfirmed = 1;
 			return P2P_OK;
 		}

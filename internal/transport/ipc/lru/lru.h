@@ -2,8 +2,9 @@
  * lru.h: the sender's cache of memory handles: which allocations it has exported, and where the peer mapped them. An
  * entry's index stays the same until the entry is removed, because messages in flight name entries by index.
  *
- * The caller decides what a hit is, exports, and tells the peer of evictions; this is the table alone. Finding an
- * entry takes a few ns whatever the size. Overlap and victim look at every entry, which a miss can afford: it exports.
+ * This is only the table: the caller validates hits, exports handles, and notifies the peer of evictions. Finding an
+ * entry takes a few ns at any size. Overlap and victim scan all entries; they run on a miss, where the export takes
+ * longer.
  */
 #ifndef P2P_LRU_H
 #define P2P_LRU_H
@@ -13,11 +14,11 @@
 #define P2P_LRU_MAX 1024
 #define P2P_LRU_BUCKET_BITS 11 /* twice as many buckets as entries */
 
-/* One array per field, so that a search reads nothing but what it compares. Ranges never overlap one another. */
+/* One array per field, so that a search reads only the fields that it compares. Ranges never overlap. */
 struct p2p_lru {
 	uint32_t limit; /* entries allowed, at most P2P_LRU_MAX; 0: none */
 	uint32_t count; /* entries present, at most limit */
-	uint32_t top;   /* entries from here on are free; those below were all used once */
+	uint32_t top;   /* entries from this one on are free */
 	uint32_t pad;
 	uint64_t clock;                                  /* grows with every use */
 	uint64_t present[P2P_LRU_MAX / 64];              /* a bit per entry */
@@ -27,7 +28,7 @@ struct p2p_lru {
 	uint64_t id[P2P_LRU_MAX];                        /* of the allocation, as in the handle */
 	uint64_t stamp[P2P_LRU_MAX];                     /* the clock at the last use; a freed entry: UINT64_MAX */
 	uint32_t in_use[P2P_LRU_MAX];                    /* messages in flight that name the entry */
-	uint64_t mapped[P2P_LRU_MAX];                    /* where the peer mapped the allocation, 0: unknown */
+	uint64_t mapped[P2P_LRU_MAX];                    /* address of the peer's mapping, 0: unknown */
 	struct p2p_handle handle[P2P_LRU_MAX];
 };
 
@@ -75,7 +76,7 @@ static inline int p2p_lru_victim(const struct p2p_lru *l) {
 /* Makes the entry the most recently used one. */
 static inline void p2p_lru_touch(struct p2p_lru *l, int i) { l->stamp[i] = l->clock++; }
 
-/* A message that names the entry leaves; the entry must stay until that message is complete. */
+/* A message that names the entry is sent; the entry must stay until the message is complete. */
 static inline void p2p_lru_hold(struct p2p_lru *l, int i) { l->in_use[i]++; }
 
 /* A message that named the entry is complete. */

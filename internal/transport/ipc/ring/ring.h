@@ -1,11 +1,11 @@
 /*
- * ring.h: control messages from one process to another, through memory that both map: one end puts, the other gets,
- * in order, and neither ever waits here.
+ * ring.h: control messages from one process to another, in order, through memory that both map. One process puts, the
+ * other gets; neither function waits.
  *
- * Messages are counted with 32 bits, which wrap. Message n lies in slot n % P2P_RING_ENTRIES, whose turn word becomes
- * n + 1 once the message is there; until then it holds what the message one lap earlier left, n + 1 - P2P_RING_ENTRIES,
- * or 0 in new memory. So a message moves the cache lines of its slot and no other: the reader's count has a line of its
- * own, which the writer looks at only when the ring would be full by what it last saw there.
+ * Message numbers are 32 bits and wrap around. Message n is in slot n % P2P_RING_ENTRIES, whose turn word becomes n + 1
+ * when the message is complete; until then it has the value of the previous message in the slot,
+ * n + 1 - P2P_RING_ENTRIES, or 0 in new memory. So a message transfers only the cache lines of its slot: the reader's
+ * count has its own line, which the writer reads only if the ring is full by its latest reading.
  */
 #ifndef P2P_RING_H
 #define P2P_RING_H
@@ -15,7 +15,7 @@
 #define P2P_RING_ENTRIES 1024u /* divides 2^32, so that slots stay in turn when the count wraps */
 #define P2P_RING_SLOT 192      /* bytes of a slot, whole cache lines */
 
-/* What the fields mean is for the two ends to agree on. */
+/* The meaning of the fields is defined by the caller. */
 struct p2p_message {
 	uint32_t type, flags;
 	uint64_t seq, tag, size, base, offset, address, version;
@@ -29,7 +29,7 @@ struct p2p_slot {
 	char pad1[P2P_RING_SLOT - 8 - sizeof(struct p2p_message)];
 };
 
-/* The part that both ends map, at a multiple of 64 bytes. Zeroed memory is an empty ring whose first message is 0. */
+/* The shared memory, at a multiple of 64 bytes. Zeroed memory is an empty ring whose first message is 0. */
 struct p2p_ring {
 	_Atomic uint32_t read; /* messages that the reader has taken out */
 	char pad[128 - 4];
@@ -39,14 +39,14 @@ struct p2p_ring {
 _Static_assert(sizeof(struct p2p_slot) == P2P_RING_SLOT && P2P_RING_SLOT % 64 == 0, "slots share no cache line");
 _Static_assert(offsetof(struct p2p_ring, slots) % 64 == 0, "slots begin on a cache line");
 
-/* The end that puts. */
+/* The process that puts. */
 struct p2p_ring_writer {
 	struct p2p_ring *ring;
 	uint32_t next; /* message */
-	uint32_t read; /* by the reader, when last looked at */
+	uint32_t read; /* by the reader, at the latest reading */
 };
 
-/* The end that gets. */
+/* The process that gets. */
 struct p2p_ring_reader {
 	struct p2p_ring *ring;
 	uint32_t next; /* message */
@@ -54,26 +54,26 @@ struct p2p_ring_reader {
 
 static inline struct p2p_slot *p2p_ring_slot(struct p2p_ring *r, uint32_t n) { return &r->slots[n % P2P_RING_ENTRIES]; }
 
-/* Makes an empty ring whose first message is number `at`. For one side to call before either end is initialised. */
+/* Makes an empty ring whose first message is number `at`. One process calls it before either is initialised. */
 static inline void p2p_ring_start(struct p2p_ring *r, uint32_t at) {
 	for (uint32_t n = at; n != at + P2P_RING_ENTRIES; n++)
 		atomic_store_explicit(&p2p_ring_slot(r, n)->turn, n + 1 - P2P_RING_ENTRIES, memory_order_relaxed);
 	atomic_store_explicit(&r->read, at, memory_order_release);
 }
 
-/* The ring is empty, and its start, if it had one, is visible to this process. */
+/* The ring must be empty, and p2p_ring_start, if called, visible to this process. */
 static inline void p2p_ring_writer_init(struct p2p_ring_writer *w, struct p2p_ring *r) {
 	w->ring = r;
 	w->next = w->read = atomic_load_explicit(&r->read, memory_order_acquire);
 }
 
-/* As p2p_ring_writer_init, but messages may have been put meanwhile. */
+/* As p2p_ring_writer_init, but the ring may contain messages already. */
 static inline void p2p_ring_reader_init(struct p2p_ring_reader *d, struct p2p_ring *r) {
 	d->ring = r;
 	d->next = atomic_load_explicit(&r->read, memory_order_acquire);
 }
 
-/* Puts a message; what this process wrote before is visible to whoever gets it. Returns 1, or 0 when full. */
+/* Puts a message; earlier writes of this process are visible to the process that gets it. Returns 1, or 0 when full. */
 static inline int p2p_ring_put(struct p2p_ring_writer *w, const struct p2p_message *m) {
 	if (w->next - w->read == P2P_RING_ENTRIES) {
 		w->read = atomic_load_explicit(&w->ring->read, memory_order_acquire);
@@ -86,7 +86,7 @@ static inline int p2p_ring_put(struct p2p_ring_writer *w, const struct p2p_messa
 	return 1;
 }
 
-/* Whether a message waits: one load where none does. */
+/* Whether there is a message: one load if there is none. */
 static inline int p2p_ring_peek(const struct p2p_ring_reader *d) {
 	return atomic_load_explicit(&p2p_ring_slot(d->ring, d->next)->turn, memory_order_acquire) == d->next + 1;
 }

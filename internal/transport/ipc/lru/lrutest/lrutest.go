@@ -1,10 +1,10 @@
-// Package lrutest is lru.h, the sender's cache of memory handles, in Go, for its tests and benchmarks. The ipc package
-// includes the header and calls the C functions.
+// Package lrutest gives Go tests and benchmarks access to lru.h, the sender's cache of memory handles. Package ipc
+// calls the C functions directly.
 package lrutest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x343ad800
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x1653db33
 #include "transport/ipc/lru/lru.h"
 
 // A message that hits, n times; the bases take turns, and nothing else is in flight. Each search begins only when the
@@ -87,7 +87,7 @@ func (l *Cache) Entry(i int) Entry {
 	}
 }
 
-// Fill writes what a caller writes after an insertion, or once it has heard from the peer.
+// Fill writes the fields that a caller sets after an insertion, or when the peer has sent the mapped address.
 func (l *Cache) Fill(i int, mapped uint64, h Handle) {
 	c := &l.c.handle[i]
 	l.c.mapped[i] = C.uint64_t(mapped)

@@ -1,10 +1,10 @@
-// Package ringtest is ring.h, control messages through memory that two processes share, in Go, for its tests and
-// benchmarks. The ipc package includes the header and calls the C functions.
+// Package ringtest gives Go tests and benchmarks access to ring.h, control messages through shared memory. Package ipc
+// calls the C functions directly.
 package ringtest
 
 /*
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
-#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0xdd38425e
+#cgo CFLAGS: -I${SRCDIR}/../../../.. -DP2P_SHARED_HEADERS=0x4c1fc60f
 #include "transport/ipc/ring/ring.h"
 
 static uint64_t put_some(struct p2p_ring_writer *w, const struct p2p_message *m, uint64_t n) {
@@ -33,10 +33,10 @@ static uint64_t turns(struct p2p_ring_writer *w, struct p2p_ring_reader *d, uint
 	return k;
 }
 
-// What a thread does between two looks; 0: the deadline has passed.
-static int idle(uint64_t *looks, uint64_t deadline_ns) {
+// Called between two polls. Returns 0 if the deadline has passed.
+static int idle(uint64_t *polls, uint64_t deadline_ns) {
 	p2p_relax();
-	if ((++*looks & 4095) != 0)
+	if ((++*polls & 4095) != 0)
 		return 1;
 	sched_yield();
 	return p2p_raw_ns() < deadline_ns;
@@ -48,13 +48,13 @@ static int idle(uint64_t *looks, uint64_t deadline_ns) {
 static uint64_t round_trips(struct p2p_ring_writer *w, struct p2p_ring_reader *d, uint64_t n, int first,
 			    uint64_t timeout_ns, int64_t *samples, uint64_t len) {
 	struct p2p_message m = {.type = 1};
-	uint64_t k = 0, looks = 0, before = p2p_raw_ns(), deadline_ns = before + timeout_ns;
+	uint64_t k = 0, polls = 0, before = p2p_raw_ns(), deadline_ns = before + timeout_ns;
 	for (; k < n; k++) {
 		m.seq = k;
 		if (first && !p2p_ring_put(w, &m))
 			break;
 		while (!p2p_ring_get(d, &m))
-			if (!idle(&looks, deadline_ns))
+			if (!idle(&polls, deadline_ns))
 				return k;
 		if (m.seq != k || (!first && !p2p_ring_put(w, &m)))
 			break;
