@@ -1,10 +1,10 @@
 /*
- * explore.c: protocol.h with primitives that are choices of a schedule. The tests also build this file, and those that
- * it includes, as a library with one line of the protocol changed, to see that such a change is found.
+ * explore.c: protocol.h with primitives that are scheduled by the search of schedule.h. The tests also build this file
+ * as a library with one line of the protocol changed, to show that the search detects such an error.
  */
 #include "plan.h"
 
-/* Smaller than life, so that a few messages fill everything. */
+/* Smaller than the real constants, so that a few messages fill all memory. */
 #define SR_GRAIN SR_GRAIN_REAL
 #define SR_LL_CTAS SR_LL_CTAS_REAL
 #define SR_LL_SLOTS SR_LL_SLOTS_REAL
@@ -25,7 +25,7 @@ enum { PT_THREADS = 26 }; /* 2 ranks, 3 blocks, 2 roles, 2 threads of each; one 
 
 #include "memory.h"
 
-/* What the primitives leave out on request, to see that it is found. */
+/* Flaws of the primitives, to show that the search detects them. */
 enum { PT_BLIND_HALF = 1, PT_WEAK_STORE, PT_LOOSE_BARRIER, PT_TORN_LINE };
 #ifndef PT_FLAW
 #define PT_FLAW 0
@@ -42,14 +42,14 @@ enum {
 };
 
 struct pt_team {
-	struct pt_barrier stream; /* where a kernel ends: all threads of the rank */
+	struct pt_barrier stream; /* the end of a kernel: all threads of the rank */
 	struct pt_barrier block[PT_BLOCKS], role[PT_BLOCKS][2];
 };
 
 struct pt_run {
 	struct pt_work work;
 	uint32_t at[2];  /* message of each rank */
-	uint32_t drains; /* 1: some message does, and so reads the counters of other blocks */
+	uint32_t drains; /* 1: a message drains, and so reads the counters of other blocks */
 	struct pt_team team[2];
 };
 
@@ -69,7 +69,7 @@ struct sr_group {
 static int sr_vote(struct sr_group *g, int ok) {
 	struct pt_thread *t = pt_s->now;
 	if (g->size > 1)
-		return pt_meet(g->barrier, t, g->rank == 0 ? &ok : NULL);
+		return pt_wait_barrier(g->barrier, t, g->rank == 0 ? &ok : NULL);
 	t->steps++;
 	return ok;
 }
@@ -89,7 +89,7 @@ static struct pt_store *pt_put_word(sr_u64 *word, sr_u64 value) {
 	struct pt_thread *t = pt_s->now;
 	struct pt_store *s = pt_last(word);
 	pt_point(t);
-	pt_does(t, PT_EVENT_STORE, word, value);
+	pt_step(t, PT_EVENT_STORE, word, value);
 	if (value <= *word)
 		pt_fail("a word goes from %llu to %llu", *word, value);
 	*word = value;
@@ -105,7 +105,7 @@ static void sr_store(sr_u64 *word, sr_u64 value) {
 	pt_tick(pt_s->now);
 }
 
-/* What the thread has read, or knows that others have; of what it wrote it says nothing. */
+/* Releases the loads of the thread and those ordered before them, but not its stores. */
 static void sr_store_after_read(sr_u64 *word, sr_u64 value) {
 	struct pt_store *s = pt_put_word(word, value);
 	memcpy(s->view.loads, pt_s->now->view.loads, sizeof s->view.loads);
@@ -118,15 +118,15 @@ static sr_u64 sr_load(const sr_u64 *word) {
 	struct pt_thread *t = pt_s->now;
 	const struct pt_store *s = pt_last(word);
 	pt_point(t);
-	pt_looks(t, PT_EVENT_LOOK, word, *word);
+	pt_polls(t, PT_EVENT_LOOK, word, *word);
 	pt_join_all(&t->view, &s->view);
 	return *word;
 }
 
-/* Whether it is of the thread's own block; then it must be of its role. */
+/* Whether the counter belongs to the thread's block; then it must belong to its role. */
 static int pt_own_counter(const sr_u64 *counter);
 
-/* Nobody can see when a counter changes, but for `sent`, which other blocks read where a message drains. */
+/* Changes of counters cannot be observed, except for `sent`, which other blocks read if a message drains. */
 static sr_u64 sr_load_counter(const sr_u64 *counter) {
 	if (!pt_own_counter(counter))
 		pt_point(pt_s->now);
@@ -153,12 +153,12 @@ static int sr_poll(const struct sr_args *a, sr_u32 role, sr_u32 block, const sr_
 		pt_gives_up(t, PT_EVENT_GIVE_UP, word, want);
 		return 0;
 	}
-	pt_looks(t, PT_EVENT_POLL, word, want);
+	pt_polls(t, PT_EVENT_POLL, word, want);
 	pt_join_all(&t->view, &s->view);
 	return 1;
 }
 
-/* Every thread copies every size-th cell, in as many pieces as the plan says. */
+/* Every thread copies every size-th cell, in the number of parts that the plan sets. */
 static void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) {
 	struct pt_thread *t = pt_s->now;
 	const uint32_t pieces = pt_x->work.plan->pieces;
@@ -168,7 +168,7 @@ static void sr_copy(struct sr_group *g, sr_u8 *dst, const sr_u8 *src, sr_u64 n) 
 		const sr_u64 at = (i * g->size + g->rank) * PT_CELL, m = n - at < PT_CELL ? n - at : PT_CELL;
 		if (pieces && (i == 0 || i * pieces / mine != (i - 1) * pieces / mine)) {
 			pt_point(t);
-			pt_does(t, PT_EVENT_COPY, dst + at, n);
+			pt_step(t, PT_EVENT_COPY, dst + at, n);
 		}
 		pt_each_cell(t, src + at, m, pt_read_cell);
 		pt_each_cell(t, dst + at, m, pt_write_cell);
@@ -186,7 +186,7 @@ static uint32_t pt_line_of(struct pt_rank **k, const sr_u8 *line) {
 	return 0;
 }
 
-/* No order with what else its writer wrote. */
+/* A line is not ordered with other writes of its writer. */
 static void pt_take_line(struct pt_thread *t, struct pt_cell *c) {
 	c->reader = (uint8_t)t->index;
 	c->read = t->time;
@@ -199,7 +199,7 @@ static void sr_put_line(sr_u8 *line, sr_u64 data, sr_u32 flag) {
 	const uint32_t n = pt_line_of(&k, line);
 	for (uint32_t h = 0; h < 2; h++) {
 		pt_point(t);
-		pt_does(t, PT_EVENT_PUT, line + 8 * h, flag);
+		pt_step(t, PT_EVENT_PUT, line + 8 * h, flag);
 		if (h == 0 && !k->failed)
 			pt_write_cell(t, &k->line_cell[n], "line", n);
 		k->line[n].half[h] = (sr_u64)flag << 32 | (sr_u32)(data >> (32 * h));
@@ -225,7 +225,7 @@ static int pt_get_line(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 			k->failed = 1;
 			return 0;
 		}
-		pt_does(t, PT_EVENT_GET, line + 8 * h, flag);
+		pt_step(t, PT_EVENT_GET, line + 8 * h, flag);
 		*data |= (k->line[n].half[h] & 0xffffffffu) << (32 * h);
 	}
 	pt_take_line(t, &k->line_cell[n]);
@@ -247,7 +247,7 @@ static void sr_put_part(sr_u8 *line, const sr_u64 *data) {
 	struct pt_rank *k;
 	const uint32_t n = pt_wide_of(&k, line);
 	pt_point(t);
-	pt_does(t, PT_EVENT_PUT, line, data[PT_WORDS - 1]);
+	pt_step(t, PT_EVENT_PUT, line, data[PT_WORDS - 1]);
 	if (!k->failed)
 		pt_write_cell(t, &k->wide_cell[n], "line of 128 bytes", n);
 	k->wide[n].word[PT_WORDS - 1] = data[PT_WORDS - 1];
@@ -271,7 +271,7 @@ static int pt_get_part(const struct sr_args *a, sr_u32 block, const sr_u8 *line,
 		k->failed = 1;
 		return 0;
 	}
-	pt_does(t, PT_EVENT_GET, line, flag);
+	pt_step(t, PT_EVENT_GET, line, flag);
 	pt_take_line(t, &k->wide_cell[n]);
 	return 1;
 }
@@ -321,7 +321,7 @@ static void pt_fill(uint32_t rank, uint32_t l) {
 			pt_rank[rank].src[m->slot * PT_MESSAGE + i] = pt_payload(l, rank, i);
 }
 
-/* Compares what came, and empties the inbox. */
+/* Compares the received message, and clears the inbox. */
 static void pt_check(struct pt_thread *t, uint32_t rank, uint32_t l) {
 	const struct pt_launch *m = &pt_x->work.launch[l];
 	struct pt_rank *k = &pt_rank[rank];
@@ -352,7 +352,7 @@ static void pt_fill_window(uint32_t rank, uint32_t l) {
 	}
 }
 
-/* All threads of a rank have come to where the host has a say. */
+/* The host's part, when all threads of the rank have reached its barrier. */
 static void pt_host(struct pt_thread *t, void *self) {
 	const uint32_t rank = (uint32_t)(size_t)self;
 	uint32_t l = pt_x->at[rank];
@@ -376,13 +376,15 @@ static struct sr_group pt_group(const struct pt_part *p) {
 	return (struct sr_group){p->thread, pt_x->work.plan->threads, &pt_x->team[p->rank].role[p->block][p->role]};
 }
 
-static void pt_meet_block(const struct pt_part *p) { pt_meet(&pt_x->team[p->rank].block[p->block], pt_s->now, NULL); }
+static void pt_block_barrier(const struct pt_part *p) {
+	pt_wait_barrier(&pt_x->team[p->rank].block[p->block], pt_s->now, NULL);
+}
 
-static void pt_meet_rank(const struct pt_part *p) { pt_meet(&pt_x->team[p->rank].stream, pt_s->now, NULL); }
+static void pt_rank_barrier(const struct pt_part *p) { pt_wait_barrier(&pt_x->team[p->rank].stream, pt_s->now, NULL); }
 
 static void pt_gave_up(uint32_t rank) { pt_rank[rank].failed = 1; }
 
-static void pt_keeps(const struct sr_count *c) {
+static void pt_register_counts(const struct sr_count *c) {
 	struct pt_thread *t = pt_s->now;
 	t->kept = c;
 	t->kept_bytes = sizeof *c;
@@ -390,7 +392,7 @@ static void pt_keeps(const struct sr_count *c) {
 
 static int pt_ended(uint32_t rank) { return (int)pt_rank[rank].ended; }
 
-/* At the end of a schedule in which nothing was given up. */
+/* Checks at the end of a schedule in which no wait was given up. */
 static void pt_check_words(void) {
 	static const char *const name[] = {"tail", "head"};
 	for (uint32_t r = 0; r < 2; r++)
@@ -418,7 +420,7 @@ static void pt_body(struct pt_thread *t) {
 		pt_rank[0].state.abort = pt_rank[1].state.abort = 1;
 	} else {
 		const struct pt_part p = pt_part_of(t->index);
-		pt_follow(&p, PT_MESSAGE);
+		pt_run_thread(&p, PT_MESSAGE);
 	}
 	t->state = PT_ENDED;
 	pt_point(t);
@@ -432,9 +434,9 @@ static uint64_t pt_store_hash(struct pt_store *s) {
 }
 
 /*
- * What a future can depend on beside the threads' own state. What lies in memory is not among it: each byte has one
- * writer, or several that are ordered, so that how far the threads have come says what it is. But for the counters that
- * are kept, whose head is what a thread happened to see.
+ * Hash of the state that the future can depend on, besides the state of threads. It does not contain memory: each byte
+ * has one writer, or several that are ordered, so it follows from the steps of the threads. The kept counters are
+ * included because their `head` is a value that a thread has read without waiting.
  */
 static uint64_t pt_rest(void) {
 	uint64_t h = 0;
@@ -495,7 +497,7 @@ static void pt_state_text(const struct pt_thread *t, char *text, size_t size) {
 static void pt_trace(const struct pt_schedule *s, char *text, size_t size) {
 	static const char *const did[] = {
 		[PT_EVENT_BARRIER] = "comes to", [PT_EVENT_STORE] = "stores to",  [PT_EVENT_POLL] = "has waited for",
-		[PT_EVENT_LOOK] = "looks at",    [PT_EVENT_GIVE_UP] = "gives up", [PT_EVENT_COPY] = "copies to",
+		[PT_EVENT_LOOK] = "polls at",    [PT_EVENT_GIVE_UP] = "gives up", [PT_EVENT_COPY] = "copies to",
 		[PT_EVENT_PUT] = "puts",         [PT_EVENT_GET] = "gets",
 	};
 	const uint32_t n = s->events < PT_EVENTS ? s->events : PT_EVENTS;
@@ -531,7 +533,7 @@ static void pt_set_up(struct pt_run *x, struct pt_schedule *s) {
 	}
 }
 
-/* Everything as before the first message. */
+/* Resets everything to the state before the first message. */
 static void pt_begin(struct pt_run *x) {
 	pt_reset_memory(x->work.plan->start);
 	for (uint32_t r = 0; r < 2; r++) {

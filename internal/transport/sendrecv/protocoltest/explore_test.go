@@ -7,7 +7,7 @@ import (
 	pt "github.com/p2pbench/p2pbench/internal/transport/sendrecv/protocoltest"
 )
 
-// A case is a plan that holds under every schedule.
+// explored is a plan that must pass under every schedule.
 type explored struct {
 	name string
 	plan pt.Plan
@@ -22,8 +22,8 @@ func withThreads(n int, p pt.Plan) pt.Plan { p.Threads = n; return p }
 
 func from(start uint64, p pt.Plan) pt.Plan { p.Start = start; return p }
 
-// resident makes one kernel of a plan. It is told once what its messages are: so all of a window have the grant and the
-// drain that the first one has.
+// resident makes one kernel of a plan. Its arguments apply to all messages, so all messages of a window have the
+// credits and the drain of the first one.
 func resident(p pt.Plan) pt.Plan {
 	p.Resident = true
 	for i := range p.Launches {
@@ -108,7 +108,7 @@ func llCases() []explored {
 		{"resident both ways", resident(plan(3, window(5, bothWays.ll(16, 1))))},
 		{"resident both ways two threads", withThreads(2, resident(plan(1, window(4, bothWays.ll(32, 1)))))},
 		{"resident ping-pong", resident(plan(3, times(5, one(pingPong.ll(16, 1)))))},
-		{"resident ping-pong in trains", resident(plan(3, times(2, window(3, pingPong.ll(16, 1)))))},
+		{"resident ping-pong in bursts", resident(plan(3, times(2, window(3, pingPong.ll(16, 1)))))},
 		{"resident, then one way", resident(plan(3, one(bothWays.ll(16, 1)), times(4, one(forwards.ll(16, 1)))))},
 		{"flag wraps", from(flagWraps-1, plan(unbounded, times(5, one(forwards.ll(32, 1)))))},
 		{"flag wraps again", from(2*flagWraps-2, plan(unbounded, times(6, one(forwards.ll(16, 1)))))},
@@ -161,7 +161,7 @@ func changeCases() []explored {
 	}
 }
 
-// Waits that are given up leave nobody waiting, and no message that is taken for one.
+// After an abort no thread waits, and no incomplete message is accepted.
 func abortCases() []explored {
 	return []explored{
 		{"staged", aborted(plan(2, times(2, one(forwards.staged(48, 1, 16, 2)))))},

@@ -1,10 +1,10 @@
 /*
- * memory.h: the memory of two ranks, and who may touch it when.
+ * memory.h: the memory of two ranks, with detection of data races.
  *
- * Data is kept by cells. A cell that two threads touch without an order between them — a release that the other one has
- * acquired, a barrier, the end of a kernel — is an error whatever bytes came out, and so no buffers are needed to show
- * what weak memory would do. sr_store_after_read is ordered after the loads of its thread and no more. Beyond that a
- * cell that carries a message is written once and then read once.
+ * Memory is divided into cells. If two threads access a cell without an order between them (a release that the other
+ * thread has acquired, a barrier, the end of a kernel), that is an error, whatever the bytes are; so the model needs no
+ * store buffers to show the effects of weak memory. sr_store_after_read is ordered only after the loads of its thread.
+ * Besides, a cell of a message must be written once and then read once.
  *
  * The includer has defined the constants of sendrecv.h, and PT_THREADS.
  */
@@ -22,18 +22,18 @@ enum {
 	PT_STAGING = 512, /* bytes */
 	PT_LINES = SR_LL_SLOTS * SR_LL_CTAS * (SR_LL_BYTES / 8),
 	PT_WIDES = SR_LL_SLOTS * SR_LL_CTAS * SR_WIDE_LINES,
-	PT_WORDS = 16 /* of a line of 128 bytes, all of which are written and read at once */
+	PT_WORDS = 16 /* of a line of 128 bytes, which is written and read atomically */
 };
 
 enum { PT_EMPTY, PT_FULL, PT_TAKEN };
 
 struct pt_cell {
-	uint32_t written, read; /* the time of the thread … */
-	uint8_t writer, reader; /* … that did so last */
+	uint32_t written, read; /* time of the latest write, read … */
+	uint8_t writer, reader; /* … and the thread that did it */
 	uint8_t state;
 };
 
-/* A line: two halves of 4 bytes of payload below 4 of flag, each written and read at once. */
+/* A line: two words, each of 4 bytes of payload below 4 bytes of flag, written and read atomically. */
 struct pt_line {
 	sr_u64 half[2];
 };
@@ -42,10 +42,10 @@ struct pt_wide {
 	sr_u64 word[PT_WORDS];
 };
 
-/* Who reads the word sees what its writer had. */
+/* The state of the writer, which a reader of the word acquires. */
 struct pt_store {
 	struct pt_view view;
-	uint64_t hash; /* of it, if `known` */
+	uint64_t hash; /* of view, if `known` */
 	uint32_t known;
 };
 
@@ -56,14 +56,14 @@ struct pt_rank {
 	_Alignas(8) sr_u8 src[PT_INBOX], dst[PT_INBOX], staging[PT_STAGING];
 	struct pt_cell inbox_cell[PT_INBOX / PT_CELL], staging_cell[PT_STAGING / PT_CELL];
 	struct pt_line line[PT_LINES];
-	struct pt_wide wide[PT_WIDES]; /* behind `line` */
+	struct pt_wide wide[PT_WIDES]; /* after `line` */
 	struct pt_cell line_cell[PT_LINES], wide_cell[PT_WIDES];
 	struct sr_state state;
 	uint32_t failed; /* 1: a wait was given up … */
-	uint32_t ended;  /* … and so the next kernels do nothing */
+	uint32_t ended;  /* … so the next kernels do nothing */
 };
 
-static _Thread_local struct pt_rank *pt_rank; /* two */
+static _Thread_local struct pt_rank *pt_rank; /* array of two */
 
 static void pt_write_cell(struct pt_thread *t, struct pt_cell *c, const char *where, uint64_t at) {
 	if (t->view.all[c->writer] < c->written)
@@ -87,7 +87,7 @@ static void pt_read_cell(struct pt_thread *t, struct pt_cell *c, const char *whe
 	c->state = PT_TAKEN;
 }
 
-/* Whether n bytes at p begin in an area. They must not leave it. */
+/* Whether n bytes at p begin in an area, which then must contain all of them. */
 static int pt_inside(const sr_u8 *p, sr_u64 n, const sr_u8 *area, sr_u64 size, const char *where) {
 	if (p < area || p >= area + size)
 		return 0;
@@ -122,7 +122,7 @@ static void pt_each_cell(struct pt_thread *t, const sr_u8 *p, sr_u64 n, pt_touch
 	pt_fail("%llu bytes are touched outside of all memory", (unsigned long long)n);
 }
 
-/* Which word of which rank: its number among tail, head and ll_head. */
+/* A word: its rank, and its kind: tail, head or ll_head. */
 struct pt_word {
 	uint32_t rank, kind, block;
 };
@@ -141,7 +141,7 @@ static struct pt_word pt_word_of(const sr_u64 *word) {
 	return (struct pt_word){0, 0, 0};
 }
 
-/* As they are before the first message. */
+/* Sets the memory to its state before the first message. */
 static void pt_reset_memory(uint64_t start) {
 	for (uint32_t r = 0; r < 2; r++) {
 		struct pt_rank *k = &pt_rank[r];

@@ -102,7 +102,7 @@ var mutants = []mutant{
 		"staged/2 stages 2 steps", "",
 	},
 	{
-		"looks at tail and does not wait", "if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
+		"polls tail once and does not wait", "if (!sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
 		"if (sr_load_counter(&a->in->tail[block].value) < step + 1 &&\n\t\t    !sr_await(a, g, SR_RECEIVE, block, &a->in->tail[block].value, step + 1))\n\t\t\treturn 0;",
 		"staged/2 stages 2 steps", "race",
 	},
@@ -137,19 +137,19 @@ var mutants = []mutant{
 
 	// Put.
 	{
-		"put without a grant", "sr_await_credit(a, g, block, head, message, &c->head)", "sr_await_credit(a, g, block, head, message - 1, &c->head)",
+		"put without a credit", "sr_await_credit(a, g, block, head, message, &c->head)", "sr_await_credit(a, g, block, head, message - 1, &c->head)",
 		"put/one by one", "",
 	},
 	{
-		"grant one too many", "message - 1 + a->credits", "message + a->credits",
+		"one credit too many", "message - 1 + a->credits", "message + a->credits",
 		"put/one by one", "",
 	},
 	{
-		"grant one too few", "message - 1 + a->credits", "message - 2 + a->credits",
+		"one credit too few", "message - 1 + a->credits", "message - 2 + a->credits",
 		"put/window", "",
 	},
 	{
-		"every message of a window grants", "if (a->credits && sr_first(c) && g->rank == 0)", "if (a->credits && g->rank == 0)",
+		"every message of a window gives credits", "if (a->credits && sr_first(c) && g->rank == 0)", "if (a->credits && g->rank == 0)",
 		"put/resident", "",
 	},
 	{
@@ -200,7 +200,7 @@ var mutants = []mutant{
 		"ll/two threads", "",
 	},
 	{
-		"ll room that nobody looked for", "sr_now(g->rank != 0 || c->ll_head >= want)", "1",
+		"ll room that is not checked", "sr_now(g->rank != 0 || c->ll_head >= want)", "1",
 		"ll/resident both ways", "race",
 	},
 	{
@@ -257,7 +257,7 @@ var flaws = []struct {
 }{
 	{"one half of a line is not looked at", 1, "ll/more than slots"},
 	{"a store releases nothing", 2, "staged/1 stages 1 steps"},
-	{"a barrier that holds nobody", 3, "staged/two threads"},
+	{"a barrier that does not wait", 3, "staged/two threads"},
 	{"a line of 128 bytes whose flag comes first", 4, "ll128/sizes"},
 }
 
@@ -350,9 +350,9 @@ func TestFlaws(t *testing.T) {
 	}
 }
 
-// TestLooksAreKept holds what the explorer takes for granted when it tells states from each other: what a thread saw of
+// TestReadValuesAreKept checks an assumption by which the explorer compares states: what a thread saw of
 // a peer's word without waiting for it is in its counters, and nowhere else.
-func TestLooksAreKept(t *testing.T) {
+func TestReadValuesAreKept(t *testing.T) {
 	kept := 0
 	for line := range strings.Lines(source(t, protocolHeader)) {
 		line = strings.TrimSpace(line)

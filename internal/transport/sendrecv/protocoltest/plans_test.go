@@ -8,7 +8,7 @@ import (
 
 const both = pt.Send | pt.Receive
 
-// sides says what the ranks do of a message.
+// sides are the parts of both ranks in a message.
 type sides [2]pt.Side
 
 var (
@@ -34,7 +34,7 @@ func (s sides) put(bytes, ctas uint32) pt.Launch {
 	return pt.Launch{Variant: pt.Put, Bytes: bytes, CTAs: ctas, Side: s}
 }
 
-// window is n messages like l, of which the first one grants all.
+// window is n messages like l, of which the first one gives the credits for all.
 func window(n uint32, l pt.Launch) []pt.Launch {
 	all := make([]pt.Launch, n)
 	for i := range all {
@@ -42,7 +42,7 @@ func window(n uint32, l pt.Launch) []pt.Launch {
 		all[i].Slot = uint32(i)
 		for r := range all[i].Side {
 			if i == 0 && l.Variant == pt.Put {
-				all[i].Side[r].Grant = n
+				all[i].Side[r].Credits = n
 			}
 		}
 	}
@@ -57,8 +57,8 @@ func times(n int, w []pt.Launch) []pt.Launch {
 // layout is how a staging area is divided, and by how many blocks.
 type layout struct{ stride, stages, ctas uint32 }
 
-// drained is all launches, in order, with as much drain as they need and no more: where the staging area is divided
-// anew, all blocks that have used it since it was last.
+// drained is all launches, in order, with the minimum drain: where the staging area is divided anew, the number of
+// blocks that have used it since the previous division.
 func drained(windows ...[]pt.Launch) []pt.Launch {
 	all := slices.Concat(windows...)
 	var used [2]layout

@@ -1,10 +1,10 @@
 // Package protocoltest runs the protocols of internal/gpu/abi/protocol.h between two ranks, for tests only: [Explore]
-// under every schedule of a few threads, [Stress] with real threads and the constants as they are.
+// under every schedule of a few threads, [Stress] with real threads and the real constants.
 //
-// What the explorer takes for an error: a byte that is not the one that was sent; a slot of the staging area, a line or
-// an inbox that is overwritten before it was read, or read before it was written; two threads that touch a byte without
-// anything that orders them, as the includer's contract at the head of protocol.h tells the order; a word that does not
-// count up; threads that all wait; words and counters that differ at the end.
+// The explorer reports these errors: a received byte that differs from the sent one; a slot of the staging area, a line
+// or an inbox that is overwritten before it is read, or read before it is written; a data race, by the memory order
+// that the comment at the head of protocol.h defines; a word that does not increase; a deadlock; words and counters
+// that differ at the end.
 package protocoltest
 
 /*
@@ -44,7 +44,7 @@ const (
 
 func (v Variant) String() string { return [...]string{"staged", "put", "ll", "ll128"}[v] }
 
-// What a rank does of a message, and in which order.
+// The roles of a rank in a message, and their order.
 const (
 	Send         uint32 = C.SR_SEND
 	Receive      uint32 = C.SR_RECEIVE
@@ -52,16 +52,16 @@ const (
 	ReceiveFirst uint32 = C.SR_RECEIVE_FIRST
 )
 
-// Grain and LLBytes are SR_GRAIN and SR_LL_BYTES: as they are, for [Stress], and in the explorer.
+// Grain and LLBytes are the real SR_GRAIN and SR_LL_BYTES, for [Stress]. SmallGrain is the explorer's SR_GRAIN.
 const (
 	Grain      = C.SR_GRAIN
 	LLBytes    = C.SR_LL_BYTES
 	SmallGrain = 16
 )
 
-// Side is what one rank does of a message; see struct sr_args.
+// Side is one rank's part of a message; see struct sr_args.
 type Side struct {
-	Roles, Order, Drain, Grant uint32
+	Roles, Order, Drain, Credits uint32
 }
 
 // Launch is one message, for which both ranks start a kernel.
@@ -69,36 +69,36 @@ type Launch struct {
 	Variant        Variant
 	Bytes, CTAs    uint32
 	Stride, Stages uint32
-	Slot           uint32 // which message of its window it is
+	Slot           uint32 // index in its window
 	Side           [2]Side
 }
 
-var _ [C.sizeof_struct_pt_launch]byte = [unsafe.Sizeof(Launch{})]byte{} // the same size, or this does not compile
+var _ [C.sizeof_struct_pt_launch]byte = [unsafe.Sizeof(Launch{})]byte{} // fails to compile if the sizes differ
 
-// Plan is a run of launches, one behind the other.
+// Plan is a sequence of launches.
 type Plan struct {
 	Launches []Launch
-	Threads  int    // of a role in a block
-	Start    uint64 // what all counters begin with
-	Resident bool   // one kernel passes all messages; the host has a say between two windows only
+	Threads  int    // per role and block
+	Start    uint64 // initial value of all counters
+	Resident bool   // one kernel runs all messages; the host's part is between windows only
 
-	Preemptions int  // Explore: switches of thread that no wait forces, at most
-	Pieces      int  // Explore: pieces that a thread's part of a copy is made in; 0: copies happen at once
-	Abort       bool // Explore: at some time all waits are given up
+	Preemptions int  // Explore: maximum number of preemptions, which are thread switches that no wait forces
+	Pieces      int  // Explore: separately scheduled parts of a thread's copy; 0: it copies at once
+	Abort       bool // Explore: all waits are aborted at some point
 
-	Skew    int           // Stress: bytes by which source and inbox are off the alignment, below 8
-	Timeout time.Duration // Stress: the longest wait, in whole seconds
+	Skew    int           // Stress: misalignment of source and inbox, in bytes, below 8
+	Timeout time.Duration // Stress: timeout of waits, in whole seconds
 }
 
-// Result is what came of it.
+// Result is the result of a run.
 type Result struct {
-	Failed     string // what went wrong, or empty
-	Trace      string // Explore: what the threads did until then, a line each
-	Executions uint64 // Explore: schedules, of which some were left where they became known
+	Failed     string // the error, or empty
+	Trace      string // Explore: the steps of the threads up to the error, one per line
+	Executions uint64 // Explore: schedules, including those that were left at a known state
 	Messages   uint64 // Stress: messages passed
 }
 
-// executions is more than any plan of the tests needs.
+// executions is the maximum number of schedules, more than any plan of the tests needs.
 const executions = 1_000_000
 
 func run(f func(*C.struct_pt_plan, *C.struct_pt_launch, C.uint32_t, *C.struct_pt_result), p Plan) Result {
@@ -136,7 +136,7 @@ func Stress(p Plan) Result {
 	}, p)
 }
 
-// Explorer is a library made of explore.c with another protocol in it.
+// Explorer is a library built from explore.c with a modified protocol.
 type Explorer struct{ library, explore unsafe.Pointer }
 
 // Load opens such a library.

@@ -1,14 +1,14 @@
 /*
- * schedule.h: threads of one OS thread, and a search through the orders in which they may run.
+ * schedule.h: coroutines on one OS thread, here called threads, and a search through the orders in which they can run.
  *
- * A thread calls pt_point before it does something that another thread can see, pt_wait where it waits, and pt_meet at
- * a barrier: a thread whose wait is not satisfied is not a choice. A schedule is run from the beginning to its end; the
- * next one repeats it up to its last choice that has an alternative. A switch away from a thread that could go on is a
- * preemption, and a schedule has a bounded number of them; at waits the choice is free.
+ * A thread calls pt_point before an action that another thread can observe, pt_wait for a wait, and pt_wait_barrier for
+ * a barrier. A thread whose wait is not satisfied cannot be chosen. A schedule is executed from its beginning to its
+ * end; the next one repeats it up to the last choice that has an untried alternative. A switch away from a thread that
+ * could continue is a preemption, whose number per schedule is limited; at waits the choice is free.
  *
- * A state that was left before with as many preemptions to spend needs no second visit. A thread's state is how far it
- * has come, which wait it stands at, what it keeps of what it saw (`kept`: see there) and what it knows of the others;
- * the includer adds what else a future can depend on.
+ * A state that was visited before with at least as many preemptions left is not visited again. The state of a thread is
+ * its number of steps, the wait that it is in, the values that it has read and still uses (`kept`), and its view of the
+ * other threads; the includer adds everything else that the future can depend on (pt_rest).
  *
  * The includer has included plan.h and defines PT_THREADS, an even number, pt_rest and pt_state_text.
  */
@@ -26,40 +26,41 @@
 
 enum { PT_STACK = 64 << 10, PT_DEPTH = 4096, PT_EVENTS = 4096 };
 
-/* PT_FRESH: what it does next nobody can see, so it does that before there is a choice. */
+/* PT_FRESH: its next actions cannot be observed, so it runs before any choice. */
 enum { PT_FRESH, PT_READY, PT_WAITS_WORD, PT_WAITS_FLAG, PT_WAITS_VALUE, PT_WAITS_BARRIER, PT_ENDED };
 enum { PT_GOES_ON, PT_FINISHED, PT_PRUNED, PT_FAILED };
 
 /*
- * How far of each thread something is ordered before what a thread does next: all of it before its loads and stores,
- * and loads before its stores. The second is the first and what others only said to have read.
+ * By thread, the time up to which its actions are ordered before the next action of the owner: `all`: all actions,
+ * before the owner's loads and stores. `loads`: its loads, before the owner's stores; at least `all`.
  */
 struct pt_view {
 	uint32_t all[PT_THREADS], loads[PT_THREADS];
 };
 
 struct pt_thread {
-	jmp_buf at, base; /* where it goes on; where every execution begins */
+	jmp_buf at, base; /* where it continues; where every execution begins */
 	ucontext_t first;
 	char *stack;
 	uint32_t index, state;
-	const volatile uint64_t *word; /* it waits for, to become `want` or more, or to have the flag `want` */
+	const volatile uint64_t
+		*word; /* the word that it waits for: until it is `want` or more, or has the flag `want` */
 	uint64_t want;
 	const uint32_t *stop; /* 1: the wait may be given up */
-	uint32_t time;        /* grows when others can learn what it did */
+	uint32_t time;        /* grows when others can observe its actions */
 	struct pt_view view;
 	int vote;
-	uint32_t steps; /* how much it has done, not counting waits, which may be left out … */
-	uint32_t looks; /* … and those since its last step */
+	uint32_t steps; /* its actions, without polls, some of which may be left out … */
+	uint32_t polls; /* … and polls since its last step */
 	/*
-	 * What it has seen by chance, and not because it waited for it, and may still act on. Anything else on its
-	 * stack follows from how far it has come.
+	 * Values that it has read without waiting for them, and may still use. Everything else on its stack follows
+	 * from `steps`.
 	 */
 	const void *kept;
 	uint32_t kept_bytes;
 	uint32_t changed;  /* 1: hash is to be computed again */
-	uint64_t hash;     /* of all that */
-	uint64_t given_up; /* of the waits that were */
+	uint64_t hash;     /* of the state of the thread */
+	uint64_t given_up; /* hash of the waits that it gave up */
 };
 
 struct pt_choice {
@@ -89,7 +90,7 @@ struct pt_schedule {
 	int outcome;
 	uint32_t used, bound; /* preemptions */
 	struct pt_choice choice[PT_DEPTH];
-	uint32_t depth, length; /* next choice, and how many are on record */
+	uint32_t depth, length; /* next choice, and number of recorded choices */
 	struct pt_seen *seen;
 	uint64_t seen_size, seen_count; /* size is a power of two */
 	struct pt_event event[PT_EVENTS];
@@ -98,7 +99,7 @@ struct pt_schedule {
 	char text[PT_TEXT];
 };
 
-/* Of this OS thread's exploration. */
+/* The exploration of this OS thread. */
 static _Thread_local struct pt_schedule *pt_s;
 
 static uint64_t pt_mix(uint64_t x) { /* the finaliser of SplitMix64 (Steele, Lea, Flood 2014) */
@@ -136,7 +137,7 @@ static uint64_t pt_thread_hash(struct pt_thread *t) {
 			t->time,
 			(uint64_t)t->vote,
 			t->steps,
-			t->looks,
+			t->polls,
 			(uint64_t)(uintptr_t)t->word,
 			t->want,
 			t->given_up,
@@ -171,7 +172,7 @@ static void pt_enter(void) {
 	pt_s->body(pt_s->now);
 }
 
-/* Makes a thread that stands at its beginning. Returns 0 if there is no memory for it. */
+/* Makes a thread at its beginning. Returns 0 if there is no memory for it. */
 static int pt_make(struct pt_schedule *s, uint32_t index) {
 	struct pt_thread *t = &s->thread[index];
 	volatile int made = 0;
@@ -208,9 +209,9 @@ static int pt_enabled(const struct pt_thread *t) {
 	}
 }
 
-/* ---- what has happened ------------------------------------------------------------------------------------------ */
+/* ---- recorded events ------------------------------------------------------------------------------------------ */
 
-/* Notes an event for the record of the schedule. */
+/* Records an event of the schedule. */
 static void pt_record(struct pt_thread *t, int kind, const void *object, uint64_t value) {
 	if (pt_s->events < PT_EVENTS)
 		pt_s->event[pt_s->events] = (struct pt_event){(uint8_t)t->index, (uint8_t)kind, object, value};
@@ -218,31 +219,31 @@ static void pt_record(struct pt_thread *t, int kind, const void *object, uint64_
 	t->changed = 1;
 }
 
-/* The thread has done what it does on every way to where it is. */
-static void pt_does(struct pt_thread *t, int kind, const void *object, uint64_t value) {
+/* An action that every schedule with this state contains. */
+static void pt_step(struct pt_thread *t, int kind, const void *object, uint64_t value) {
 	pt_record(t, kind, object, value);
 	t->steps++;
-	t->looks = 0;
+	t->polls = 0;
 }
 
-/* It has waited, which it may leave out if it has seen enough before. */
-static void pt_looks(struct pt_thread *t, int kind, const void *object, uint64_t value) {
+/* A poll, which other schedules with this state may not contain. */
+static void pt_polls(struct pt_thread *t, int kind, const void *object, uint64_t value) {
 	pt_record(t, kind, object, value);
-	t->looks++;
+	t->polls++;
 }
 
-/* It will not wait any more. */
+/* The thread gives up a wait. */
 static void pt_gives_up(struct pt_thread *t, int kind, const void *object, uint64_t value) {
 	pt_record(t, kind, object, value);
 	t->given_up = pt_mix(t->given_up + (uint64_t)(uintptr_t)object + value);
 }
 
-/* A barrier, and the value of one of those that meet there. */
+/* A barrier, which passes a value of one thread to all. */
 struct pt_barrier {
 	uint32_t size, arrived;
 	struct pt_thread *at[PT_THREADS];
 	int vote;
-	void (*last)(struct pt_thread *, void *); /* NULL, or what the last one does before all go on */
+	void (*last)(struct pt_thread *, void *); /* NULL, or called by the last thread before all continue */
 	void *self;
 };
 
@@ -256,7 +257,7 @@ static void pt_join_all(struct pt_view *into, const struct pt_view *more) {
 	pt_join(into->loads, more->loads);
 }
 
-/* What it does from now on is known to nobody yet. */
+/* Starts a new time, whose actions no other thread is ordered after. */
 static void pt_tick(struct pt_thread *t) {
 	const uint32_t i = t->index;
 	t->view.all[i] = t->view.loads[i] = ++t->time;
@@ -285,7 +286,7 @@ static int pt_grow(struct pt_schedule *s) {
 
 static uint64_t pt_rest(void);
 
-/* Whether everything that can follow is known; if not, it will be. */
+/* Whether the state was explored already; if not, marks it as explored. */
 static int pt_known(struct pt_schedule *s, const struct pt_thread *current) {
 	uint64_t key = pt_mix(current ? current->index + 1 : 0) + pt_rest();
 	for (uint32_t i = 0; i < s->threads; i++)
@@ -306,7 +307,7 @@ static int pt_known(struct pt_schedule *s, const struct pt_thread *current) {
 	return 0;
 }
 
-/* One of n ways; the first is to go on with the current thread, if that is possible. */
+/* Chooses one of n threads; the first is the current thread, if it can continue. */
 static uint32_t pt_branch(struct pt_schedule *s, const struct pt_thread *current, uint32_t n) {
 	if (s->depth == s->length) {
 		if (pt_known(s, current))
@@ -321,7 +322,7 @@ static uint32_t pt_branch(struct pt_schedule *s, const struct pt_thread *current
 
 static void pt_state_text(const struct pt_thread *t, char *text, size_t size);
 
-/* Nobody can go on. */
+/* No thread can continue. */
 static void pt_stuck(struct pt_schedule *s) {
 	char text[sizeof s->text] = "deadlock:";
 	int all = 1, n = 0;
@@ -360,7 +361,7 @@ static struct pt_thread *pt_choose(struct pt_schedule *s) {
 	return s->chosen = way[pick];
 }
 
-/* Somebody else may go on, or the caller. */
+/* Lets the search choose the thread that continues. */
 static void pt_point(struct pt_thread *self) {
 	struct pt_thread *next = pt_choose(pt_s);
 	if (next == self)
@@ -382,9 +383,9 @@ static void pt_wait(struct pt_thread *self, uint32_t state) {
 
 enum { PT_EVENT_BARRIER = 1, PT_EVENTS_MORE };
 
-/* Meets the other threads of the barrier. Returns the value that was brought by the one that has one. */
-static int pt_meet(struct pt_barrier *b, struct pt_thread *self, const int *vote) {
-	pt_does(self, PT_EVENT_BARRIER, NULL, b->arrived);
+/* Waits at a barrier. Returns the value of the thread that passed one. */
+static int pt_wait_barrier(struct pt_barrier *b, struct pt_thread *self, const int *vote) {
+	pt_step(self, PT_EVENT_BARRIER, NULL, b->arrived);
 	if (vote)
 		b->vote = *vote;
 	b->at[b->arrived++] = self;
@@ -414,7 +415,7 @@ static int pt_meet(struct pt_barrier *b, struct pt_thread *self, const int *vote
 
 /* ---- the search ------------------------------------------------------------------------------------------------- */
 
-/* Runs the schedule on record, and then the first way at each new choice. */
+/* Executes the recorded choices, and then the first alternative of each new choice. */
 static int pt_execute(struct pt_schedule *s) {
 	s->used = s->depth = s->events = 0;
 	s->outcome = PT_GOES_ON;
@@ -427,7 +428,7 @@ static int pt_execute(struct pt_schedule *s) {
 		t->time = 0;
 		pt_tick(t);
 		t->state = PT_FRESH;
-		t->steps = t->looks = 0;
+		t->steps = t->polls = 0;
 		t->word = NULL;
 		t->want = 0;
 		t->kept = NULL;
@@ -441,7 +442,7 @@ static int pt_execute(struct pt_schedule *s) {
 	return pt_s->outcome;
 }
 
-/* Turns to the next schedule. Returns 0 if there is none. */
+/* Advances to the next schedule. Returns 0 if there is none. */
 static int pt_next(struct pt_schedule *s) {
 	for (; s->length > 0; s->length--) {
 		struct pt_choice *c = &s->choice[s->length - 1];

@@ -1,6 +1,6 @@
 /*
  * stress.c: protocol.h between two ranks with real threads, one for each thread of each role of each block, and the
- * constants as they are.
+ * real constants.
  */
 #include "plan.h"
 
@@ -17,14 +17,14 @@
 
 enum { PT_BLOCKS = 4, PT_SLOTS = 6, PT_SPACING = 64 << 10, PT_LINE_BYTES = SR_LINES };
 
-/* A barrier of threads that are about to do something: they do not sleep. */
+/* A barrier of threads that spin. */
 struct pt_barrier {
 	_Alignas(64) _Atomic uint32_t arrived;
 	_Atomic uint32_t passed;
 	int said[2]; /* by thread 0; it may be one ahead of the others */
 };
 
-/* Where the threads of a rank wait for the host to have its say. */
+/* The barrier at which the threads of a rank wait for the host's part. */
 struct pt_stream {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
@@ -37,20 +37,20 @@ struct pt_rank {
 	struct sr_state state;
 	struct pt_barrier block[PT_BLOCKS], role[PT_BLOCKS][2];
 	struct pt_stream stream;
-	sr_u8 *staging, *lines, *src, *dst; /* src, dst: where they are allocated, up to 8 bytes ahead */
+	sr_u8 *staging, *lines, *src, *dst; /* src, dst: as allocated, before the misalignment */
 	uint32_t ended;
 };
 
 struct pt_run {
 	struct pt_work work;
 	struct pt_result *result;
-	struct pt_rank *rank; /* two */
+	struct pt_rank *rank; /* array of two */
 	pthread_mutex_t lock; /* of the result */
 	int ready;            /* 1: all threads could be started */
 	_Atomic uint32_t failed;
 };
 
-/* Of this thread's run. */
+/* The run of this thread. */
 static _Thread_local struct pt_run *pt_x;
 
 __attribute__((format(printf, 1, 2))) static void pt_fail(const char *format, ...) {
@@ -77,7 +77,7 @@ struct sr_group {
 };
 
 struct pt_patience {
-	uint32_t looks;
+	uint32_t polls;
 	time_t since;
 };
 
@@ -87,19 +87,19 @@ static time_t pt_seconds(void) {
 	return t.tv_sec;
 }
 
-/* Passes the time until the next look; 0: there is to be none. */
+/* Called between two polls. Returns 0 if the wait is to be given up. */
 static int pt_again(const struct sr_args *a, struct pt_patience *p) {
-	if (++p->looks % 16)
+	if (++p->polls % 16)
 		return 1;
 	sched_yield();
-	if (p->looks % 4096)
+	if (p->polls % 4096)
 		return 1;
 	if (p->since == 0)
 		p->since = pt_seconds();
 	return !atomic_load(&pt_x->failed) && (uint64_t)(pt_seconds() - p->since) <= a->timeout_ns / 1000000000u;
 }
 
-static int pt_meet(struct pt_barrier *b, uint32_t size, int leads, int say) {
+static int pt_wait_barrier(struct pt_barrier *b, uint32_t size, int leads, int say) {
 	if (size == 1)
 		return say;
 	const uint32_t round = atomic_load(&b->passed);
@@ -109,13 +109,13 @@ static int pt_meet(struct pt_barrier *b, uint32_t size, int leads, int say) {
 		atomic_store(&b->arrived, 0);
 		atomic_fetch_add(&b->passed, 1);
 	}
-	for (uint32_t looks = 0; atomic_load(&b->passed) == round; looks++)
-		if (looks % 16 == 15)
+	for (uint32_t polls = 0; atomic_load(&b->passed) == round; polls++)
+		if (polls % 16 == 15)
 			sched_yield();
 	return b->said[round & 1];
 }
 
-SR_FN int sr_vote(struct sr_group *g, int ok) { return pt_meet(g->barrier, g->size, g->rank == 0, ok); }
+SR_FN int sr_vote(struct sr_group *g, int ok) { return pt_wait_barrier(g->barrier, g->size, g->rank == 0, ok); }
 SR_FN void sr_sync(struct sr_group *g) { sr_vote(g, 1); }
 SR_FN sr_u64 sr_load(const sr_u64 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 SR_FN sr_u32 sr_now(sr_u32 value) { return value; }
@@ -224,12 +224,12 @@ static struct sr_group pt_group(const struct pt_part *p) {
 	return (struct sr_group){p->thread, pt_x->work.plan->threads, &pt_x->rank[p->rank].role[p->block][p->role]};
 }
 
-static void pt_meet_block(const struct pt_part *p) {
-	pt_meet(&pt_x->rank[p->rank].block[p->block], 2 * pt_x->work.plan->threads, 0, 0);
+static void pt_block_barrier(const struct pt_part *p) {
+	pt_wait_barrier(&pt_x->rank[p->rank].block[p->block], 2 * pt_x->work.plan->threads, 0, 0);
 }
 
 static void pt_gave_up(uint32_t rank) { (void)rank; }
-static void pt_keeps(const struct sr_count *c) { (void)c; }
+static void pt_register_counts(const struct sr_count *c) { (void)c; }
 static int pt_ended(uint32_t rank) { return (int)pt_x->rank[rank].ended; }
 
 /* Byte i of message l as sent by a rank. */
@@ -251,7 +251,7 @@ static void pt_fill_window(uint32_t rank, uint32_t l) {
 	}
 }
 
-/* Compares what came, and spoils it. */
+/* Compares the received message, and overwrites it. */
 static void pt_check(uint32_t rank, uint32_t l) {
 	const struct pt_launch *m = &pt_x->work.launch[l];
 	sr_u8 *const dst = pt_where(rank).dst + m->slot * PT_SPACING;
@@ -277,7 +277,7 @@ static void pt_host(uint32_t rank, struct pt_stream *s) {
 	pt_x->rank[rank].ended = atomic_load(&pt_x->failed);
 }
 
-static void pt_meet_rank(const struct pt_part *p) {
+static void pt_rank_barrier(const struct pt_part *p) {
 	struct pt_stream *s = &pt_x->rank[p->rank].stream;
 	pthread_mutex_lock(&s->lock);
 	const uint32_t round = s->passed;
@@ -321,12 +321,12 @@ struct pt_thread {
 static void *pt_thread(void *thread) {
 	const struct pt_thread *t = thread;
 	pt_x = t->run;
-	pthread_mutex_lock(&pt_x->lock); /* until all threads are there */
+	pthread_mutex_lock(&pt_x->lock); /* until all threads are started */
 	const int ready = pt_x->ready;
 	pthread_mutex_unlock(&pt_x->lock);
 	const struct pt_part p = pt_part_of(t->index);
 	if (ready)
-		pt_follow(&p, PT_SPACING);
+		pt_run_thread(&p, PT_SPACING);
 	return NULL;
 }
 
