@@ -24,7 +24,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// address is what another rank needs of this one.
+// address is what other ranks need to connect to this one.
 type address struct {
 	Rank       int        `json:"rank"`
 	NIC        string     `json:"nic"`
@@ -33,9 +33,9 @@ type address struct {
 	Peers      []halfPath `json:"peers"`
 }
 
-// halfPath is a rank's half of what it has with another one.
+// halfPath is a rank's half of the connections with another rank.
 type halfPath struct {
-	Rank  int        `json:"rank"` // the other one
+	Rank  int        `json:"rank"` // the other rank
 	Words uint64     `json:"words"`
 	Inbox uint64     `json:"inbox"`
 	Out   []halfConn `json:"out"`
@@ -44,7 +44,7 @@ type halfPath struct {
 
 type halfConn struct {
 	Offer pool.Offer `json:"offer"`
-	FIFO  uint64     `json:"fifo,omitempty"` // of a sender
+	FIFO  uint64     `json:"fifo,omitempty"` // address; senders only
 }
 
 func (ep *endpoint) Address() []byte {
@@ -104,7 +104,7 @@ func (ep *endpoint) connect(a address) error {
 	}
 	p := ep.peers[index]
 	if mine < 0 || len(a.Peers[mine].In) != len(p.out) || len(a.Peers[mine].Out) != len(p.in) {
-		return fmt.Errorf("it has other connections than this rank")
+		return fmt.Errorf("its connections differ from this rank's: start both with the same options")
 	}
 	there := a.Peers[mine]
 	x := &ep.cPeers()[index]
@@ -131,13 +131,13 @@ func (ep *endpoint) cPeers() []C.struct_rdma_peer { return sliceOf(ep.end.peer, 
 func (ep *endpoint) cOut() []C.struct_rdma_conn   { return sliceOf(ep.end.out, ep.end.outs) }
 func (ep *endpoint) cIn() []C.struct_rdma_conn    { return sliceOf(ep.end.in, ep.end.ins) }
 
-// softYields is after how many looks in vain a rank gives its CPU away where the CPU is the NIC. Found in a VM of two
-// CPUs: each time, and hardly ever, were both slower.
+// softYields is the number of polls without progress after which a rank yields its CPU, if the CPU emulates the NIC. In
+// a VM with two CPUs, smaller and larger values were slower.
 const softYields = 16
 
 var flag = map[bool]C.uint32_t{true: 1}
 
-// makeEnd makes the C side of all that is known without the peers.
+// makeEnd makes the C part, except for what the peers' addresses contain.
 func (ep *endpoint) makeEnd() {
 	m := &ep.memory
 	end := &array[C.struct_rdma_end](m, 1)[0]
@@ -145,14 +145,14 @@ func (ep *endpoint) makeEnd() {
 	end.ctx = (*C.struct_p2p_ctx)(ep.env.Wait.Pointer())
 	end.engine = (*C.struct_p2p_engine)(ep.engine.Table().Pointer())
 	end.rank, end.bytes = C.uint32_t(ep.env.Rank), C.uint64_t(ep.o.region(ep.env.Region))
-	end.ways = C.struct_rdma_ways{
+	end.config = C.struct_rdma_config{
 		window: C.uint32_t(ep.o.Window), signal_every: C.uint32_t(ep.o.SignalEvery), inlined: C.uint32_t(ep.inlined()),
 		pre_granted: flag[ep.o.CTS == CTSPreGranted], by_order: flag[ep.o.Route == RouteFIFO],
-		apart: flag[ep.o.Completion == WriteThenImm], in_memory: flag[ep.o.Completion == InMemory], train: C.uint32_t(ep.o.Burst),
+		separate_imm: flag[ep.o.Completion == WriteThenImm], in_memory: flag[ep.o.Completion == InMemory], burst: C.uint32_t(ep.o.Burst),
 		together: flag[ep.o.Fan == FanIn],
 	}
 	if ep.nic.soft() {
-		end.ways.soft, end.ways.yields = 1, softYields
+		end.config.soft, end.config.yields = 1, softYields
 	}
 	if ep.source != nil {
 		end.source, end.source_lkey = ep.source.at(), C.uint32_t(ep.source.mr.LKey)
@@ -183,7 +183,7 @@ func (ep *endpoint) makeQueues() {
 			slack: C.uint32_t(min(limits.receives-ep.o.sharing()*ep.o.Window, C.RDMA_CHAIN)),
 		}
 	}
-	end.busy = unsafe.SliceData(array[C.uint32_t](m, len(qps)))
+	end.pending = unsafe.SliceData(array[C.uint32_t](m, len(qps)))
 	end.qp, end.qps = &qps[0], C.uint32_t(len(qps))
 }
 
@@ -200,14 +200,14 @@ func (ep *endpoint) makeConns() {
 		x.rank, x.out, x.in = C.uint32_t(p.rank), C.uint32_t(len(p.out)), C.uint32_t(len(p.in))
 		x.first_out, x.first_in = C.uint32_t(nextOut), C.uint32_t(nextIn)
 		x.words = (*C.struct_rdma_words)(ep.control.at(p.words))
-		x.says = (*C.struct_rdma_words)(ep.control.at(p.words + C.sizeof_struct_rdma_words))
+		x.outgoing = (*C.struct_rdma_words)(ep.control.at(p.words + C.sizeof_struct_rdma_words))
 		if len(p.in) > 0 {
 			x.inbox = (*C.uint8_t)(abi.Pointer(ep.inbox.buffer.Addr() + uintptr(p.inbox)))
 		}
 		for k, c := range p.out {
 			y := &out[nextOut]
 			ep.fillConn(y, c, i, k)
-			y.fifo = (*C.struct_rdma_grant)(ep.control.at(c.entry))
+			y.fifo = (*C.struct_rdma_cts)(ep.control.at(c.entry))
 			y.bins = &array[C.uint32_t](m, C.RDMA_BINS)[0]
 			nextOut++
 			end.out_by_id[c.ID()] = C.uint32_t(nextOut)
@@ -215,7 +215,7 @@ func (ep *endpoint) makeConns() {
 		for k, c := range p.in {
 			y := &in[nextIn]
 			ep.fillConn(y, c, i, k)
-			y.entry = (*C.struct_rdma_grant)(ep.control.at(c.entry))
+			y.entry = (*C.struct_rdma_cts)(ep.control.at(c.entry))
 			for _, q := range sliceOf(y.qp, y.qps) {
 				sliceOf(end.qp, end.qps)[q].owner = C.uint32_t(nextIn)
 			}
@@ -229,7 +229,7 @@ func (ep *endpoint) fillConn(y *C.struct_rdma_conn, c *conn, peer, number int) {
 	qps := c.QPs()
 	index := array[C.uint32_t](&ep.memory, len(qps))
 	for i, q := range qps {
-		index[i] = C.uint32_t(q.(*queuePair).index) // the maker makes no others
+		index[i] = C.uint32_t(q.(*queuePair).index) // maker makes only these
 	}
 	y.id, y.peer, y.number = C.uint32_t(c.ID()), C.uint32_t(peer), C.uint32_t(number)
 	y.qps, y.qp = C.uint32_t(len(qps)), &index[0]
@@ -239,8 +239,7 @@ func (ep *endpoint) fillConn(y *C.struct_rdma_conn, c *conn, peer, number int) {
 	}
 }
 
-// inlined is how large a message can be that travels in its work request: CPUs read it, which a GPU's memory they
-// cannot.
+// inlined is the largest message that is sent inline. The CPU copies inline data, so GPU memory cannot be.
 func (ep *endpoint) inlined() int {
 	if !ep.env.Device.Info().OnCPU() {
 		return 0
@@ -252,15 +251,15 @@ func (ep *endpoint) inlined() int {
 	return n
 }
 
-// vendorOnly is what of ROCm ANP takes a vendor's NIC.
-const vendorOnly = "not available: UDMA mask (binds queue pairs to halves of the NIC: AMD's driver only), CTS offload (the NIC grants " +
-	"messages itself: vendor firmware; --cts pre-granted stands in)"
+// vendorOnly lists the features of ROCm ANP that need a vendor's NIC.
+const vendorOnly = "not available: UDMA mask (binds queue pairs to halves of the NIC: AMD's driver only), CTS offload (the NIC gives " +
+	"credits itself: vendor firmware; --cts pre-granted emulates it)"
 
 func (ep *endpoint) describe(nics []string) {
 	o, p := ep.o, &ep.path
 	p.Path, p.Engine, p.Completion, p.ThroughHost = string(o.Completion), "rdma", "receiver", true
 	if o.Fan != Pair {
-		p.Ways = len(o.ways(len(ep.env.Devices)))
+		p.Ways = len(o.rankPairs(len(ep.env.Devices)))
 	}
 	mtu := ep.nic.port.MTU
 	how := MRReg
@@ -270,7 +269,7 @@ func (ep *endpoint) describe(nics []string) {
 		}
 	}
 	p.Knobs = knob.Settings(&o)
-	maps.Copy(p.Knobs, map[string]string{ // what was chosen, and where it runs
+	maps.Copy(p.Knobs, map[string]string{ // choices made at run time
 		"groups": strconv.Itoa(o.Groups), "nics": strings.Join(nics, ","),
 		"gid": ep.nic.gid.String(), "mtu": strconv.Itoa(mtu), "inline": strconv.Itoa(ep.inlined()), "mr": string(how),
 		"soft": strconv.FormatBool(ep.nic.soft()),
@@ -286,7 +285,7 @@ func (ep *endpoint) describe(nics []string) {
 		p.Warnings = append(p.Warnings, c.String())
 	}
 	if n := ep.inlined(); n < *o.Inline && *o.Inline != defaultInline && ep.env.Device.Info().OnCPU() {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("--inline %d: the device carries %d bytes in a work request", *o.Inline, n))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("--inline %d: the device supports %d inline bytes", *o.Inline, n))
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// counters describe the endpoint's. docs/json.md says what each one counts.
+// counters describes the endpoint's counters. docs/json.md documents them.
 var counters = transport.Counters{
 	{Name: "messages", Kind: transport.Count},
 	{Name: "grants", Kind: transport.Count, Label: "grants"},
@@ -25,7 +25,7 @@ var counters = transport.Counters{
 	{Name: "inline", Kind: transport.Max, Unit: transport.Bytes, Label: "inline up to"},
 }
 
-// setup is the median set-up time, ns, of connections that made their queue pairs, or of those that shared; 0: none.
+// setup is the median set-up time, in ns, of primary or of secondary connections; 0: there are none.
 func (ep *endpoint) setup(primary bool) uint64 {
 	var ns []int64
 	for _, c := range slices.Concat(ep.out, ep.in) {
@@ -40,8 +40,8 @@ func (ep *endpoint) setup(primary bool) uint64 {
 	return uint64(ns[len(ns)/2])
 }
 
-// What queues take of memory that the NIC reads, for each entry, as far as it is the same on most devices: a work
-// request with one buffer and a header, a receive, a completion.
+// Estimated bytes of queue entries in memory that the NIC reads, on most devices: a work request with one buffer and a
+// header, a receive, a completion.
 const (
 	sendEntry    = 64
 	receiveEntry = 16

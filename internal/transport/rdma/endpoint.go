@@ -24,7 +24,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// endpoint is one rank's end.
+// endpoint is the transport in one rank.
 type endpoint struct {
 	o       Options // settled
 	env     transport.Env
@@ -32,12 +32,12 @@ type endpoint struct {
 	context *verbs.Context
 	engine  gpu.Engine
 	source  *region
-	inbox   *region // one inbox after the other, for each rank that sends here
+	inbox   *region // the inboxes, one for each rank that sends to this one
 	control *control
 	maker   *maker
 	pool    *pool.Pool
 	out, in []*conn
-	peers   []*peer // by rank, without this one's
+	peers   []*peer // the other ranks with which this one has connections
 	end     *C.struct_rdma_end
 	memory  arena // of the C structures
 	before  map[string]uint64
@@ -50,15 +50,15 @@ type endpoint struct {
 type conn struct {
 	*pool.Comm
 	peer  *peer
-	entry uint64 // offset of its grants in the control memory: the sender's FIFO, the receiver's copy of it
+	entry uint64 // offset of its credits in the control memory: the sender's FIFO, or the receiver's copy
 }
 
 // peer is a rank that this one sends to or receives from.
 type peer struct {
 	rank    int
 	out, in []*conn
-	words   uint64 // offset in the control memory of the words that it writes; this rank's follow
-	inbox   uint64 // offset of what it sends
+	words   uint64 // offset in the control memory of the words that it writes; those for writes to it follow
+	inbox   uint64 // offset of the inbox for its messages
 }
 
 func (t *rdma) Open(_ context.Context, env transport.Env) (_ transport.Endpoint, err error) {
@@ -81,7 +81,7 @@ func (t *rdma) Open(_ context.Context, env transport.Env) (_ transport.Endpoint,
 	return ep, nil
 }
 
-// scarce marks an error that says what this machine lacks, as opposed to what went wrong.
+// scarce marks errors by which this machine lacks a resource or permission as unsupported.
 func scarce(err error) error {
 	for _, errno := range []error{unix.ENOMEM, unix.EPERM, unix.EACCES, unix.EFAULT, unix.EINVAL} {
 		if errors.Is(err, errno) && !errors.Is(err, gpu.ErrUnsupported) {
@@ -103,7 +103,7 @@ func (ep *endpoint) openNIC() error {
 	return err
 }
 
-// openDevice opens what fills and checks payloads.
+// openDevice opens the engine that fills and checks payloads.
 func (ep *endpoint) openDevice() (err error) {
 	ep.engine, err = ep.env.Device.Engine(ep.env.Device.Info().CopyEngine)
 	return err
@@ -120,7 +120,7 @@ func (ep *endpoint) findPeers() error {
 		ep.peers = append(ep.peers, &peer{rank: rank})
 		return ep.peers[len(ep.peers)-1]
 	}
-	for _, w := range ep.o.ways(len(ep.env.Devices)) {
+	for _, w := range ep.o.rankPairs(len(ep.env.Devices)) {
 		for range ep.o.Conns {
 			switch ep.env.Rank {
 			case w.from:
@@ -138,7 +138,7 @@ func (ep *endpoint) findPeers() error {
 	return nil
 }
 
-// allocate makes and registers all memory.
+// allocate allocates and registers all memory.
 func (ep *endpoint) allocate() (err error) {
 	size := ep.o.region(ep.env.Region)
 	if len(ep.out) > 0 {
@@ -165,21 +165,21 @@ func (ep *endpoint) allocate() (err error) {
 	}
 	for _, c := range slices.Concat(ep.out, ep.in) {
 		c.entry = at
-		at += Requests * C.sizeof_struct_rdma_grant
+		at += Requests * C.sizeof_struct_rdma_cts
 	}
 	ep.control, err = newControl(ep.context, at)
 	return err
 }
 
-// trainBytes is the most that a train's messages take, unless a single batch needs more.
-const trainBytes = 16 << 20
+// burstBytes is the maximum number of bytes of a burst, unless a single iteration needs more.
+const burstBytes = 16 << 20
 
-// region is how many bytes the source has, and each inbox, where the largest batch needs so many.
+// region is the size of the source and of each inbox, in bytes, if the largest batch needs the given bytes.
 func (o Options) region(batch uint64) uint64 {
-	return max(batch, min(batch*uint64(o.Burst), trainBytes), 1)
+	return max(batch, min(batch*uint64(o.Burst), burstBytes), 1)
 }
 
-// prepare makes this rank's half of every connection, in the order that its peers keep too.
+// prepare makes this rank's half of every connection, in the same order as its peers.
 func (ep *endpoint) prepare() (err error) {
 	limits := ep.context.Limits()
 	ep.maker = &maker{ep: ep}
@@ -191,7 +191,7 @@ func (ep *endpoint) prepare() (err error) {
 		return err
 	}
 	ranks := len(ep.env.Devices)
-	for _, w := range ep.o.ways(ranks) {
+	for _, w := range ep.o.rankPairs(ranks) {
 		for k := range ep.o.Conns {
 			p := ep.peer(w)
 			if p == nil {
@@ -208,25 +208,25 @@ func (ep *endpoint) prepare() (err error) {
 	return nil
 }
 
-// peer is this rank's peer on a way; nil: the way is others'.
-func (ep *endpoint) peer(w way) *peer {
+// peer is this rank's peer in w; nil: w is a pair of other ranks.
+func (ep *endpoint) peer(w rankPair) *peer {
 	for _, p := range ep.peers {
-		if w == (way{ep.env.Rank, p.rank}) || w == (way{p.rank, ep.env.Rank}) {
+		if w == (rankPair{ep.env.Rank, p.rank}) || w == (rankPair{p.rank, ep.env.Rank}) {
 			return p
 		}
 	}
 	return nil
 }
 
-func (ep *endpoint) connOf(p *peer, w way, k int) (*conn, pool.Dir) {
+func (ep *endpoint) connOf(p *peer, w rankPair, k int) (*conn, pool.Dir) {
 	if w.from == ep.env.Rank {
 		return p.out[k], pool.Send
 	}
 	return p.in[k], pool.Recv
 }
 
-// spec is what the pool makes on a device with such limits. Where nothing is shared, deeper queues are those of a
-// connection with more requests.
+// spec is the pool's specification for a device with limits l. Without sharing, --depth multiplies the requests of a
+// connection.
 func (o Options) spec(l verbs.Limits) pool.Spec {
 	s := pool.Spec{
 		Groups: o.Groups, QPs: o.QPs, Depth: o.Depth, Requests: Requests,
@@ -238,7 +238,7 @@ func (o Options) spec(l verbs.Limits) pool.Spec {
 	return s
 }
 
-// queues are how many work requests may be under way on a queue pair, so that its completion queue holds all their
+// queues is the maximum number of posted work requests of a queue pair, so that its completion queue can hold all their
 // completions.
 type queues struct{ sends, receives int }
 
@@ -249,7 +249,7 @@ func (o Options) queues(s pool.Sizing) queues {
 	}
 }
 
-// sharing is the most connections that share a queue pair.
+// sharing is the maximum number of connections that share a queue pair.
 func (o Options) sharing() int {
 	if o.Groups == 0 {
 		return 1
@@ -257,7 +257,7 @@ func (o Options) sharing() int {
 	return (o.Conns + o.Groups - 1) / o.Groups
 }
 
-// fit refuses what the device's limits leave no room for.
+// fit refuses settings that exceed the device's limits.
 func (o Options) fit(s pool.Sizing) error {
 	sharing := o.sharing()
 	q, messages := o.queues(s), sharing*o.Window
@@ -268,14 +268,14 @@ func (o Options) fit(s pool.Sizing) error {
 	if o.Groups > 0 {
 		help += ", or more --groups"
 	}
-	return fmt.Errorf("a queue pair would carry %d messages at a time, of %d connections with %d each, and the device allows %d sends and %d receives on it (completion queue of %d entries): %s: %w",
+	return fmt.Errorf("a queue pair would have %d messages in flight, of %d connections with %d each, and the device allows %d sends and %d receives on it (completion queue of %d entries): %s: %w",
 		messages, sharing, o.Window, q.sends, q.receives, s.CQE, help, gpu.ErrUnsupported)
 }
 
 // maker makes the objects of the pool.
 type maker struct {
 	ep       *endpoint
-	receives bool // of the connections that are prepared
+	receives bool // the connections being prepared receive
 	cqs      []*verbs.CQ
 	qps      []*queuePair
 }
@@ -289,7 +289,7 @@ func (m *maker) NewCQ(depth int) (pool.CQ, error) {
 	return cq, nil
 }
 
-// queuePair is a queue pair as the pool sees it.
+// queuePair implements pool.QP.
 type queuePair struct {
 	*verbs.QP
 	nic   nic
@@ -297,7 +297,7 @@ type queuePair struct {
 	cq    *verbs.CQ
 }
 
-// maxQPs is how many queue pairs a rank can have: work requests carry their index.
+// maxQPs is the maximum number of queue pairs of a rank: wr_id contains their index.
 const maxQPs = 1 << 16
 
 func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
@@ -305,7 +305,7 @@ func (m *maker) NewQP(cq pool.CQ, s pool.Sizes) (pool.QP, error) {
 		return nil, fmt.Errorf("a rank has at most %d queue pairs: use fewer --qps, or fewer --conns: %w", maxQPs, gpu.ErrUnsupported)
 	}
 	q := &queuePair{nic: m.ep.nic, index: len(m.qps), cq: cq.(*verbs.CQ)} // from NewCQ
-	inline := max(*m.ep.o.Inline, C.sizeof_struct_rdma_grant)
+	inline := max(*m.ep.o.Inline, C.sizeof_struct_rdma_cts)
 	var err error
 	if q.QP, err = m.ep.context.NewQP(verbs.QPSpec{CQ: q.cq, SendWRs: s.SendWRs, RecvWRs: s.RecvWRs, Inline: inline}); err != nil {
 		return nil, err
@@ -342,7 +342,7 @@ func (q *queuePair) Connect(remote []byte) error {
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }
 
-// Close gives everything back, connections in the order that was asked for.
+// Close releases everything, connections in the order of --close-order.
 func (ep *endpoint) Close() error {
 	if ep.closed {
 		return nil

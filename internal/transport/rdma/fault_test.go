@@ -146,7 +146,8 @@ func TestClosesAfterFault(t *testing.T) {
 	}
 }
 
-// TestTrouble: a rank whose own requests all went well ends as soon as its port goes down, and does not wait for others.
+// TestTrouble: a rank whose own requests all went well ends as soon as its port goes down, and does not wait for
+// others.
 func TestTrouble(t *testing.T) {
 	rdmatest.OnFake(t, "fake0/port-down-after=500", func(t *testing.T) {
 		o := shared
@@ -165,7 +166,7 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
-// TestKilled: either end dies in the middle of a window, or of a train.
+// TestKilled: either end dies in the middle of a window, or of a burst.
 func TestKilled(t *testing.T) {
 	for name, o := range map[string]rdma.Options{"shared": shared, "in memory": unseen} {
 		for victim := range 2 {
@@ -278,7 +279,7 @@ func TestProbe(t *testing.T) {
 		{"fake0/port-down", 2, shared, ""}, // both use fake1
 		{"fake0/iwarp", 2, shared, ""},
 		{"", 1, shared, "one rank: want at least 2"},
-		{"", 3, shared, "3 ranks: one sends to one other: use --fan out or --fan in for more"},
+		{"", 3, shared, "3 ranks: --fan pair runs between two: use --fan out or --fan in"},
 		{"", 4, rdma.Options{Fan: rdma.FanOut, Conns: 1366}, "4098 connections, at most 4095: use a smaller --conns"},
 		{"", 2, rdma.Options{NICs: []string{"fake0", "mlx5_7"}}, "rank 1: --nics: no RDMA device mlx5_7: there are fake0, fake1"},
 		{"port-down", 2, shared, "rank 0: no port of an RDMA device is up: fake0 is DOWN, fake1 is DOWN"},

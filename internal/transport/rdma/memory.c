@@ -1,30 +1,30 @@
 #include "core.h"
 
 /*
- * How often a rank looks for a message in its memory before it sees to completions, deadline and device as well: longer
- * than a short message is on its way.
+ * Number of polls of a message before a rank also handles completions, deadline and device errors: more than a short
+ * message takes to arrive.
  */
-enum { LOOKS = 4096 };
+enum { POLLS = 4096 };
 
-/* What a byte is made to differ by from the one that will come. */
+/* The expected last byte is overwritten with its value XOR this. */
 enum { OTHER = 0x55 };
 
 /*
- * The messages of a connection that are looked for: of several samples' that follow each other each, of a window the
- * last one of each queue pair, since what is written by one queue pair comes in order.
+ * The number of messages of a connection that are polled: in a burst, all; in a window, the last one of each queue
+ * pair, because writes of one queue pair arrive in order.
  */
-static uint32_t looked_for(const struct run *x, const struct rdma_conn *c) {
+static uint32_t polled(const struct run *x, const struct rdma_conn *c) {
 	return x->l.b->window == 1 || c->count < c->qps ? c->count : c->qps;
 }
 
-/* Which message of the sample, or of the train, the n-th of these is. */
-static uint32_t message_looked_for(const struct run *x, const struct rdma_conn *c, uint32_t n) {
+/* The number, in the sample or burst, of the n-th message that is polled. */
+static uint32_t polled_message(const struct run *x, const struct rdma_conn *c, uint32_t n) {
 	const uint32_t conns = x->end->peer[c->peer].in;
 	return rdma_message_of(x, c, conns, x->l.b->window == 1 ? n : c->count - 1 - n);
 }
 
-/* Finds the last byte of message m that a connection receives, and what it is to be until the message comes. */
-static void aim_at(const struct run *x, struct rdma_conn *c, uint32_t m) {
+/* Sets the byte to poll for message m of a connection, and its value before the message arrives. */
+static void watch(const struct run *x, struct rdma_conn *c, uint32_t m) {
 	const struct rdma_peer *p = &x->end->peer[c->peer];
 	const struct p2p_batch *b = x->l.b;
 	const uint32_t slot = b->window == 1 ? 0 : m, later = b->window == 1 ? m : 0;
@@ -33,67 +33,67 @@ static void aim_at(const struct run *x, struct rdma_conn *c, uint32_t m) {
 	c->armed = p2p_payload_byte(p2p_loop_key(&x->l, i, slot, p->rank), b->size - 1) ^ OTHER;
 }
 
-/* At the next message that is looked for, if there is one. */
-static void aim(const struct run *x, struct rdma_conn *c) {
-	if (c->seen < looked_for(x, c))
-		aim_at(x, c, message_looked_for(x, c, c->seen));
+/* Does so for the next message that is polled, if there is one. */
+static void watch_next(const struct run *x, struct rdma_conn *c) {
+	if (c->seen < polled(x, c))
+		watch(x, c, polled_message(x, c, c->seen));
 }
 
 void rdma_arm(struct run *x) {
 	for (uint32_t k = 0; k < x->end->ins; k++) {
 		struct rdma_conn *c = &x->end->in[k];
 		c->seen = 0;
-		for (uint32_t n = looked_for(x, c); n-- > 0;) { /* it ends with what aim would find */
-			aim_at(x, c, message_looked_for(x, c, n));
+		for (uint32_t n = polled(x, c); n-- > 0;) { /* the last call leaves tail and armed set for message 0 */
+			watch(x, c, polled_message(x, c, n));
 			*(uint8_t *)c->tail = c->armed;
 		}
 	}
 }
 
-static int came(const struct rdma_conn *c) { return __atomic_load_n(c->tail, __ATOMIC_ACQUIRE) != c->armed; }
+static int has_arrived(const struct rdma_conn *c) { return __atomic_load_n(c->tail, __ATOMIC_ACQUIRE) != c->armed; }
 
-/* Counts the message that a connection was aimed at. */
+/* Counts the message that was polled. */
 static void count(struct run *x, struct rdma_conn *c) {
 	const uint32_t before = c->finished;
 	c->seen++;
 	if (x->l.b->window == 1)
 		c->finished++;
-	else if (c->seen == looked_for(x, c))
+	else if (c->seen == polled(x, c))
 		c->finished = c->count;
 	x->received += c->finished - before;
 }
 
-static void look_for(struct run *x, struct rdma_conn *c, uint32_t *moved) {
-	while (c->seen < looked_for(x, c) && came(c)) {
+static void poll_messages(struct run *x, struct rdma_conn *c, uint32_t *moved) {
+	while (c->seen < polled(x, c) && has_arrived(c)) {
 		count(x, c);
-		aim(x, c);
+		watch_next(x, c);
 		++*moved;
 	}
 }
 
-void rdma_look(struct run *x, uint32_t *moved) {
+void rdma_poll_memory(struct run *x, uint32_t *moved) {
 	struct rdma_end *end = x->end;
 	if (x->received == x->awaited)
 		return;
 	for (uint32_t k = 0; x->l.b->window > 1 && k < end->ins; k++)
-		look_for(x, &end->in[k], moved);
+		poll_messages(x, &end->in[k], moved);
 	for (uint32_t i = 0; x->l.b->window == 1 && i < end->peers; i++) {
 		const struct rdma_peer *p = &end->peer[i];
 		if (p->in)
-			look_for(x, &end->in[rdma_turn_of(x, p->first_in, p->in)], moved);
+			poll_messages(x, &end->in[rdma_turn_of(x, p->first_in, p->in)], moved);
 	}
 }
 
 /* ---- ping-pong -------------------------------------------------------------------------------------------------- */
 
-/* A message that is ready to be posted. */
-struct shot {
+/* A prepared work request. */
+struct prepared {
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct ibv_qp *qp;
 };
 
-/* Until a queue pair has room for another message. */
+/* Waits until a queue pair has room for another message. */
 static int await_room(struct run *x, const struct rdma_qp *q) {
 	struct p2p_wait w = {0};
 	int rc = P2P_OK;
@@ -104,8 +104,8 @@ static int await_room(struct run *x, const struct rdma_qp *q) {
 	return rc;
 }
 
-/* Makes message k of a train ready. The last one of each queue pair reports its completion. */
-static int load(struct run *x, uint32_t k, struct shot *s) {
+/* Prepares message k of a burst. The last one of each queue pair is signalled. */
+static int prepare(struct run *x, uint32_t k, struct prepared *s) {
 	struct rdma_end *end = x->end;
 	const struct p2p_batch *b = x->l.b;
 	const uint32_t conn = (uint32_t)((x->first - 1 + k) % end->outs);
@@ -125,10 +125,10 @@ static int load(struct run *x, uint32_t k, struct shot *s) {
 				     .send_flags = rdma_inlines(x, q) ? IBV_SEND_INLINE : 0};
 	s->wr.wr.rdma.remote_addr = c->inbox + b->offset + rdma_place(x, k);
 	s->wr.wr.rdma.rkey = c->inbox_rkey;
-	q->silent++;
-	if (q->silent >= rdma_most_silent(q) || k + end->outs * c->qps >= x->train) {
+	q->unsignaled++;
+	if (q->unsignaled >= rdma_max_unsignaled(q) || k + end->outs * c->qps >= x->burst) {
 		s->wr.send_flags |= IBV_SEND_SIGNALED;
-		q->silent = 0;
+		q->unsignaled = 0;
 	}
 	q->ring[q->head++ & q->mask] = (struct rdma_sent){.conn = conn};
 	c->serial++;
@@ -137,23 +137,23 @@ static int load(struct run *x, uint32_t k, struct shot *s) {
 	return P2P_OK;
 }
 
-/* Posts message k of a train, and makes the one after it ready: while the answer is on its way. */
-static int shoot(struct run *x, uint32_t k, struct shot *s) {
+/* Posts message k of a burst, and prepares the next one while the reply is in flight. */
+static int post_prepared(struct run *x, uint32_t k, struct prepared *s) {
 	struct ibv_send_wr *bad;
 	int errnum = ibv_post_send(s->qp, &s->wr, &bad);
 	if (errnum)
 		return rdma_fail_verbs(x->l.e, "ibv_post_send", errnum);
-	return k + 1 < x->train ? load(x, k + 1, s) : P2P_OK;
+	return k + 1 < x->burst ? prepare(x, k + 1, s) : P2P_OK;
 }
 
-/* Waits for the message of the sample under way. */
+/* Waits for the message of the current sample. */
 static int await(struct run *x, struct rdma_conn *c) {
 	struct p2p_wait w = {0};
 	int rc = P2P_OK;
 	x->awaited++;
-	aim(x, c);
-	for (uint32_t n = 0; n < LOOKS; n++)
-		if (came(c)) {
+	watch_next(x, c);
+	for (uint32_t n = 0; n < POLLS; n++)
+		if (has_arrived(c)) {
 			count(x, c);
 			return P2P_OK;
 		}
@@ -162,8 +162,8 @@ static int await(struct run *x, struct rdma_conn *c) {
 	return rc;
 }
 
-/* Until the device has reported everything that was sent. */
-static int settle(struct run *x) {
+/* Waits until all sends are completed. */
+static int await_completions(struct run *x) {
 	struct rdma_end *end = x->end;
 	struct p2p_wait w = {0};
 	int rc = P2P_OK;
@@ -177,28 +177,28 @@ static int settle(struct run *x) {
 	return rc;
 }
 
-int rdma_volley(struct run *x, uint64_t *ticks) {
+int rdma_ping_pong(struct run *x, uint64_t *ticks) {
 	struct rdma_end *end = x->end;
 	const int first = end->rank == 0;
 	uint32_t turn = (uint32_t)((x->first - 1) % end->ins);
-	struct shot s;
-	int rc = load(x, 0, &s);
-	for (uint32_t k = 0; !rc && k < x->train; k++) {
+	struct prepared s;
+	int rc = prepare(x, 0, &s);
+	for (uint32_t k = 0; !rc && k < x->burst; k++) {
 		x->tag = x->first + k;
 		if (first)
-			rc = shoot(x, k, &s);
+			rc = post_prepared(x, k, &s);
 		if (!rc)
 			rc = await(x, &end->in[turn]);
 		if (first)
 			ticks[k + 1] = p2p_loop_now(&x->l);
 		else if (!rc)
-			rc = shoot(x, k, &s);
+			rc = post_prepared(x, k, &s);
 		turn = turn + 1 == end->ins ? 0 : turn + 1;
 	}
-	if (rc || (rc = settle(x)))
+	if (rc || (rc = await_completions(x)))
 		return rc;
-	const uint64_t ns = (uint64_t)p2p_loop_duration(&x->l, x->begun, p2p_loop_now(&x->l)) / x->train;
-	for (uint32_t k = 0; k < x->train; k++)
+	const uint64_t ns = (uint64_t)p2p_loop_duration(&x->l, x->begun, p2p_loop_now(&x->l)) / x->burst;
+	for (uint32_t k = 0; k < x->burst; k++)
 		end->out[(x->first - 1 + k) % end->outs].busy_ns += ns;
 	return P2P_OK;
 }

@@ -19,19 +19,19 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// align is what inboxes are a multiple of.
+// align is the alignment of inboxes, in bytes.
 const align = 4096
 
 // region is registered memory of the device.
 type region struct {
 	buffer gpu.Buffer
 	mr     *verbs.MR
-	how    MR     // it was registered
-	base   uint64 // its address for work requests
+	how    MR     // how it was registered
+	base   uint64 // address for work requests
 }
 
-// newRegion allocates memory and registers it. What the NIC cannot reach is refused: nothing goes through CPU memory
-// instead.
+// newRegion allocates memory and registers it. Memory that the NIC cannot access is refused; there is no staging
+// through CPU memory.
 func (ep *endpoint) newRegion(bytes uint64, access verbs.Access) (_ *region, err error) {
 	r := &region{}
 	if r.buffer, err = ep.env.Device.Alloc(bytes); err != nil {
@@ -81,7 +81,7 @@ func (ep *endpoint) registerDMABuf(r *region, d gpu.DMABufs, access verbs.Access
 
 func (r *region) at() *C.uint8_t { return (*C.uint8_t)(abi.Pointer(r.buffer.Addr())) }
 
-// Close deregisters and frees. nil is closed already.
+// Close deregisters and frees. It may be called on nil.
 func (r *region) Close() error {
 	if r == nil {
 		return nil
@@ -89,7 +89,7 @@ func (r *region) Close() error {
 	return errors.Join(r.mr.Close(), r.buffer.Close())
 }
 
-// control is registered CPU memory for grants and words.
+// control is registered CPU memory for credits and words.
 type control struct {
 	mem []byte
 	mr  *verbs.MR
@@ -110,10 +110,10 @@ func newControl(c *verbs.Context, bytes uint64) (*control, error) {
 
 func (x *control) at(offset uint64) unsafe.Pointer { return unsafe.Pointer(&x.mem[offset]) }
 
-// addr is where the other end writes.
+// addr is the address to which the other end writes.
 func (x *control) addr(offset uint64) uint64 { return uint64(uintptr(x.at(offset))) }
 
-// Close deregisters and unmaps. nil is closed already.
+// Close deregisters and unmaps. It may be called on nil.
 func (x *control) Close() error {
 	if x == nil {
 		return nil
@@ -121,7 +121,7 @@ func (x *control) Close() error {
 	return errors.Join(x.mr.Close(), unix.Munmap(x.mem))
 }
 
-// arena is memory of C that is freed together.
+// arena is C memory that is freed together.
 type arena struct{ pieces []unsafe.Pointer }
 
 func (a *arena) alloc(n int, size uintptr) unsafe.Pointer {
@@ -137,7 +137,7 @@ func (a *arena) Close() {
 	a.pieces = nil
 }
 
-// array makes n zeroed values of C.
+// array allocates n zeroed values.
 func array[T any](a *arena, n int) []T {
 	var zero T
 	return unsafe.Slice((*T)(a.alloc(n, unsafe.Sizeof(zero))), n)

@@ -12,8 +12,8 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/rdmatest"
 )
 
-// TestNothingToReceive: what befalls immediate data, or messages that find no receive, does not befall messages that are
-// seen in memory.
+// TestNothingToReceive: what befalls immediate data, or messages that find no receive, does not befall messages that
+// are seen in memory.
 func TestNothingToReceive(t *testing.T) {
 	for _, faults := range []string{"fake0/drop-imm=1,fake1/drop-imm=1", "rnr=3"} {
 		t.Run(faults, func(t *testing.T) {
@@ -66,18 +66,18 @@ func TestNothingToSee(t *testing.T) {
 	})
 }
 
-// TestTrainMeetsOnce: the receiver lets the messages of a train come all at once. Its device has a word to write for each
-// train, and fails where it has one to write for each sample.
-func TestTrainMeetsOnce(t *testing.T) {
+// TestBurstHasOneCredit: the receiver lets the messages of a burst come all at once. Its device has a word to write for
+// each burst, and fails where it has one to write for each sample.
+func TestBurstHasOneCredit(t *testing.T) {
 	for _, notify := range []rdma.Completion{rdma.WriteImm, rdma.InMemory} {
-		for _, train := range []int{1, 25} {
-			t.Run(fmt.Sprintf("%s, %d", notify, train), func(t *testing.T) {
+		for _, burst := range []int{1, 25} {
+			t.Run(fmt.Sprintf("%s, %d", notify, burst), func(t *testing.T) {
 				fake(t, "fake1/removed-after=150")
-				o := rdma.Options{Conns: 2, Completion: notify, CTS: rdma.CTSPreGranted, Burst: train, Back: true}
+				o := rdma.Options{Conns: 2, Completion: notify, CTS: rdma.CTSPreGranted, Burst: burst, Back: true}
 				w := launch(t, subject(t, 2, o), 1<<20)
 				b := batch(transport.OpPingPong, 64, 1)
 				b.Iters = 100
-				if train > 1 {
+				if burst > 1 {
 					w.must(t, b)
 				} else if _, err := w.run(w.all(), b); err == nil {
 					t.Error("the ranks did not meet for each sample")

@@ -14,7 +14,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/verbs"
 )
 
-// nic is a port of an RDMA device, and the address that is used there.
+// nic is a port of an RDMA device, and its address.
 type nic struct {
 	device verbs.Device
 	port   verbs.Port
@@ -42,10 +42,10 @@ func usable(d verbs.Device) error {
 	return fmt.Errorf("%s (%s) has no reliably connected queue pairs", d.Name, d.Transport)
 }
 
-// largest is how many bytes a message can have: what the port says, and a length of 32 bits holds.
+// largest is the maximum size of a message: the port's, but below 4 GiB because lengths have 32 bits.
 func (n nic) largest() uint64 { return min(n.port.Largest, math.MaxUint32) }
 
-// choose finds the NIC of a rank: the one that was named, else of those nearest to its device the rank-th.
+// choose finds the NIC of a rank: the one given by --nics, else one of the nearest to its device, assigned by rank.
 func (o Options) choose(all []verbs.Device, rank int, d gpu.Info) (nic, error) {
 	if len(o.NICs) > 0 {
 		return o.named(all, o.NICs[rank%len(o.NICs)])
@@ -72,7 +72,7 @@ func (o Options) choose(all []verbs.Device, rank int, d gpu.Info) (nic, error) {
 				down = append(down, device.Err.Error())
 			}
 		}
-		return nic{}, fmt.Errorf("no port of an RDMA device is up: %s: bring its network interface up (ip link set up), or see to its cable: %w",
+		return nic{}, fmt.Errorf("no port of an RDMA device is up: %s: bring its network interface up (ip link set up), or check its cable: %w",
 			strings.Join(down, ", "), gpu.ErrUnsupported)
 	}
 	nearest := slices.MaxFunc(up, func(a, b nic) int { return cmp.Compare(near(a.device, d), near(b.device, d)) })
@@ -81,7 +81,7 @@ func (o Options) choose(all []verbs.Device, rank int, d gpu.Info) (nic, error) {
 	return o.address(up[rank%len(up)])
 }
 
-// named finds "mlx5_0" or "mlx5_0:1".
+// named finds a NIC by name, such as "mlx5_0" or "mlx5_0:1".
 func (o Options) named(all []verbs.Device, name string) (nic, error) {
 	name, number, hasPort := strings.Cut(name, ":")
 	var known []string
@@ -106,7 +106,7 @@ func (o Options) named(all []verbs.Device, name string) (nic, error) {
 		}
 		n := nic{device: device, port: p}
 		if p.State != "ACTIVE" {
-			return nic{}, fmt.Errorf("port %d of %s is %s: bring its network interface up (ip link set up), or see to its cable: %w",
+			return nic{}, fmt.Errorf("port %d of %s is %s: bring its network interface up (ip link set up), or check its cable: %w",
 				port, name, p.State, gpu.ErrUnsupported)
 		}
 		return o.address(n)
@@ -128,7 +128,7 @@ func (o Options) address(n nic) (nic, error) {
 	return n, nil
 }
 
-// near tells how close a NIC is to a device: the PCI bridges that both are behind count, then their NUMA node.
+// near is larger the closer a NIC is to a device: it counts common PCI bridges first, then the NUMA node.
 func near(n verbs.Device, d gpu.Info) int {
 	score := 0
 	if n.PCI != "" && d.PCI != "" {
@@ -140,10 +140,10 @@ func near(n verbs.Device, d gpu.Info) int {
 	return score
 }
 
-// pciDevices is where the kernel says where PCI devices are; tests put a tree of their own here.
+// pciDevices is the folder in which the kernel describes PCI devices; tests replace it.
 var pciDevices = "/sys/bus/pci/devices"
 
-// bridges are the parts of a PCI device's place in sysfs, from the host bridge on; none where sysfs does not say.
+// bridges are the parts of a PCI device's path in sysfs, from the host bridge on; none if it is unknown.
 func bridges(address string) []string {
 	path, err := filepath.EvalSymlinks(filepath.Join(pciDevices, strings.ToLower(address)))
 	if err != nil {
@@ -153,7 +153,7 @@ func bridges(address string) []string {
 	return strings.Split(path, string(os.PathSeparator))
 }
 
-// shared is how many parts two paths begin with alike.
+// shared is the number of common leading parts of two paths.
 func shared(a, b []string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

@@ -9,7 +9,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/transport/rdma/pool"
 )
 
-// Options are how messages go, as package knob reads them.
+// Options are the transport's settings, as package knob reads them.
 type Options struct {
 	Groups int `json:"groups,omitempty" knob:"groups" default:"0" range:"0..4095" arg:"N" group:"path" help:"groups of connections that share queue pairs, per peer and direction; 0: every connection has its own queue pairs"`
 	Depth  int `json:"depth,omitempty" knob:"depth" default:"1" range:"1..64" arg:"N" group:"path" help:"queue-depth multiplier: queues are N times as deep as one connection needs"`
@@ -30,11 +30,11 @@ type Options struct {
 	Inline      *int       `json:"inline,omitempty" knob:"inline" range:"0.." arg:"bytes" group:"path" help:"largest message that is sent inline, in its work request; 0: none (default 64, or the device's maximum if that is less)"`
 	Close       Order      `json:"close,omitempty" knob:"close-order" values:"lifo fifo random" group:"path" help:"order in which connections are closed"`
 
-	// Back makes connections from rank 1 to rank 0 too, which bidir and pingpong need.
+	// Back adds connections from rank 1 to rank 0, which bidir and pingpong need.
 	Back bool `json:"back,omitempty"`
 }
 
-// Fan says who sends to whom.
+// Fan selects the ranks that send and receive.
 type Fan string
 
 // The fans.
@@ -44,46 +44,46 @@ const (
 	FanIn  Fan = "in"   // all others to rank 0
 )
 
-// MR says how memory is registered.
+// MR selects how memory is registered.
 type MR string
 
 // The ways to register memory.
 const (
-	MRAuto   MR = "auto"   // reg for CPU memory; dmabuf for a GPU's, and reg where there is none
-	MRReg    MR = "reg"    // by its address; a GPU's driver must know RDMA devices (nvidia_peermem)
-	MRDMABuf MR = "dmabuf" // by a descriptor of the GPU's memory
+	MRAuto   MR = "auto"   // reg for CPU memory; for GPU memory dmabuf if available, else reg
+	MRReg    MR = "reg"    // by address; GPU memory needs a driver module (nvidia_peermem)
+	MRDMABuf MR = "dmabuf" // by a descriptor of the GPU memory
 )
 
-// CTS says how the receiver hands out clear-to-send credits.
+// CTS selects how the receiver gives clear-to-send credits.
 type CTS string
 
-// The ways to hand out credits.
+// The ways to give credits.
 const (
 	CTSFIFO       CTS = "fifo"        // it writes an entry into the sender's FIFO for each message
-	CTSPreGranted CTS = "pre-granted" // all of a sample's messages at once, as if the NIC granted them
+	CTSPreGranted CTS = "pre-granted" // all credits of a sample at once, as if the NIC gave them
 )
 
-// Route says how the receiver finds the connection and the request that a completion belongs to.
+// Route selects how the receiver finds the connection and the request of a completion.
 type Route string
 
 // The ways to route.
 const (
 	RouteImm  Route = "imm"  // by the immediate data
 	RouteFIFO Route = "fifo" // by the order in which receives were posted
-	routeNone Route = "none" // by the place of the message: with InMemory, and only then
+	routeNone Route = "none" // by the address of the message: only with InMemory
 )
 
-// Completion says how the receiver detects that a message is complete.
+// Completion selects how the receiver detects that a message is complete.
 type Completion string
 
 // The ways to detect completion.
 const (
 	WriteImm     Completion = "write-imm" // the message's write carries immediate data
-	WriteThenImm Completion = "write+imm" // an empty write behind it does
+	WriteThenImm Completion = "write+imm" // an empty write after it does
 	InMemory     Completion = "memory"    // the receiver polls the message's last byte
 )
 
-// Order is an order.
+// Order is the order in which connections are closed.
 type Order string
 
 // The orders.
@@ -93,16 +93,16 @@ const (
 	Random Order = "random"
 )
 
-// MaxBurst is how many samples a burst has at most.
+// MaxBurst is the maximum number of samples of a burst.
 const MaxBurst = 256
 
-// Requests is how many messages a connection can have under way: what queues are sized by.
+// Requests is the maximum number of messages in flight per connection, by which queues are sized.
 const Requests = 256
 
-// defaultInline is what most devices carry in a work request.
+// defaultInline is supported by most devices.
 const defaultInline = 64
 
-// settle fills in the defaults, and refuses what cannot be.
+// settle fills in the defaults and refuses invalid combinations.
 func (o Options) settle() (Options, error) {
 	if err := knob.Check(nil, &o); err != nil {
 		return o, err
@@ -118,9 +118,9 @@ func (o Options) settle() (Options, error) {
 	defaults(&o.Route, RouteImm)
 	switch {
 	case o.Route == RouteFIFO && o.Groups > 0 && o.Groups < o.Conns:
-		return o, errors.New("--route fifo: a receive of a shared queue pair serves whichever connection's message comes next: use --route imm, or --groups 0")
+		return o, errors.New("--route fifo: a receive of a shared queue pair serves the next message of any connection: use --route imm, or --groups 0")
 	case o.Fan != Pair && o.Back:
-		return o, fmt.Errorf("--fan %s: messages go one way: use --op latency,stream", o.Fan)
+		return o, fmt.Errorf("--fan %s: messages go in one direction: use --op latency,stream", o.Fan)
 	case o.Completion == InMemory && o.CTS != CTSPreGranted:
 		return o, fmt.Errorf("--cts %s: with --completion memory a receiver polls a window's last messages only, and returns no credit for single ones: use --cts pre-granted", o.CTS)
 	}
@@ -131,12 +131,12 @@ func (o Options) settle() (Options, error) {
 func (o Options) feasible() error {
 	err := pool.Feasible(o.Conns, o.Groups, o.Window, o.posts(), o.Depth, Requests)
 	if err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "pool: ")) // the user named flags, and no package
+		return errors.New(strings.TrimPrefix(err.Error(), "pool: ")) // the error names flags
 	}
 	return nil
 }
 
-// posts is how many work requests a message is.
+// posts is the number of work requests of a message.
 func (o Options) posts() int {
 	if o.Completion == WriteThenImm {
 		return 2

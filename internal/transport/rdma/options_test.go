@@ -50,7 +50,7 @@ func TestSettle(t *testing.T) {
 		{Options{Inline: pointer(-1)}, []string{"--inline -1: want 0 or more"}},
 		{Options{GID: pointer(-1)}, []string{"--gid-index -1: want 0 or more"}},
 		{Options{Groups: 4, Route: RouteFIFO}, []string{"--route fifo", "use --route imm, or --groups 0"}},
-		{Options{Fan: FanOut, Back: true}, []string{"--fan out: messages go one way", "--op latency,stream"}},
+		{Options{Fan: FanOut, Back: true}, []string{"--fan out: messages go in one direction", "--op latency,stream"}},
 		{Options{Fan: "all"}, []string{"--fan all: use pair, out or in"}},
 		{Options{MR: "odp"}, []string{"--mr odp: use auto, reg or dmabuf"}},
 		{Options{CTS: "offload"}, []string{"--cts offload: use fifo or pre-granted"}},
@@ -98,22 +98,22 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestRegion: a train has places for its messages, as long as they are small; a batch always has its own.
+// TestRegion: a burst has places for its messages, as long as they are small; a batch always has its own.
 func TestRegion(t *testing.T) {
 	for _, c := range []struct {
 		batch uint64
-		train int
+		burst int
 		want  uint64
 	}{
 		{0, 1, 1},
 		{512, 1, 512},
 		{512, 100, 51200},
 		{1 << 20, 10, 10 << 20},
-		{1 << 20, 200, trainBytes},
+		{1 << 20, 200, burstBytes},
 		{1 << 30, 200, 1 << 30},
 	} {
-		if got := (Options{Burst: c.train}).region(c.batch); got != c.want {
-			t.Errorf("train %d of batches of %d: %d bytes, want %d", c.train, c.batch, got, c.want)
+		if got := (Options{Burst: c.burst}).region(c.batch); got != c.want {
+			t.Errorf("burst %d of batches of %d: %d bytes, want %d", c.burst, c.batch, got, c.want)
 		}
 	}
 }
@@ -122,17 +122,17 @@ func TestWays(t *testing.T) {
 	for _, c := range []struct {
 		o       Options
 		ranks   int
-		ways    []way
+		ways    []rankPair
 		comms   int
 		regions int
 	}{
-		{Options{Fan: Pair, Conns: 5}, 2, []way{{0, 1}}, 5, 2},
-		{Options{Fan: Pair, Conns: 5, Back: true}, 2, []way{{0, 1}, {1, 0}}, 10, 2},
-		{Options{Fan: FanOut, Conns: 5}, 4, []way{{0, 1}, {0, 2}, {0, 3}}, 15, 2},
-		{Options{Fan: FanIn, Conns: 5}, 4, []way{{1, 0}, {2, 0}, {3, 0}}, 15, 4},
-		{Options{Fan: FanIn, Conns: 5}, 2, []way{{1, 0}}, 5, 2},
+		{Options{Fan: Pair, Conns: 5}, 2, []rankPair{{0, 1}}, 5, 2},
+		{Options{Fan: Pair, Conns: 5, Back: true}, 2, []rankPair{{0, 1}, {1, 0}}, 10, 2},
+		{Options{Fan: FanOut, Conns: 5}, 4, []rankPair{{0, 1}, {0, 2}, {0, 3}}, 15, 2},
+		{Options{Fan: FanIn, Conns: 5}, 4, []rankPair{{1, 0}, {2, 0}, {3, 0}}, 15, 4},
+		{Options{Fan: FanIn, Conns: 5}, 2, []rankPair{{1, 0}}, 5, 2},
 	} {
-		if got := c.o.ways(c.ranks); !reflect.DeepEqual(got, c.ways) {
+		if got := c.o.rankPairs(c.ranks); !reflect.DeepEqual(got, c.ways) {
 			t.Errorf("%s of %d: %v, want %v", c.o.Fan, c.ranks, got, c.ways)
 		}
 		if got := c.o.comms(c.ranks); got != c.comms {
@@ -167,7 +167,7 @@ func TestFit(t *testing.T) {
 			verbs.Limits{CQE: 59, QPWRs: 1 << 14},
 			queues{39, 19},
 			[]string{
-				"20 messages at a time, of 4 connections with 5 each", "39 sends and 19 receives",
+				"20 messages in flight, of 4 connections with 5 each", "39 sends and 19 receives",
 				"completion queue of 59 entries", "a smaller --window, or more --groups",
 			},
 		},
@@ -176,7 +176,7 @@ func TestFit(t *testing.T) {
 			Options{Conns: 1, Window: 16, Completion: WriteThenImm},
 			verbs.Limits{CQE: 1 << 20, QPWRs: 40},
 			queues{40, 40},
-			[]string{"16 messages at a time, of 1 connections with 16 each", "40 sends", "use a smaller --window: "},
+			[]string{"16 messages in flight, of 1 connections with 16 each", "40 sends", "use a smaller --window: "},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

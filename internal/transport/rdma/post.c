@@ -34,14 +34,14 @@ static int flush_sends(struct run *x, struct rdma_qp *q) {
 }
 
 static int flush_receives(struct run *x, struct rdma_qp *q) {
-	int rc = p2p_rdma_receives(q->qp, (uint32_t)(q - x->end->qp), q->owed, x->l.e);
-	q->owed = 0;
+	int rc = p2p_rdma_receives(q->qp, (uint32_t)(q - x->end->qp), q->reposts, x->l.e);
+	q->reposts = 0;
 	return rc;
 }
 
 void rdma_list(struct rdma_end *end, struct rdma_qp *q) {
 	if (!q->listed)
-		end->busy[end->busies++] = (uint32_t)(q - end->qp);
+		end->pending[end->pendings++] = (uint32_t)(q - end->qp);
 	q->listed = 1;
 }
 
@@ -49,19 +49,19 @@ int rdma_flush(struct run *x, int leisure) {
 	struct rdma_end *end = x->end;
 	uint32_t left = 0;
 	int rc = P2P_OK;
-	for (uint32_t i = 0; !rc && i < end->busies; i++) {
-		struct rdma_qp *q = &end->qp[end->busy[i]];
-		if (q->owed > q->slack) /* before the grants that count on them */
+	for (uint32_t i = 0; !rc && i < end->pendings; i++) {
+		struct rdma_qp *q = &end->qp[end->pending[i]];
+		if (q->reposts > q->slack) /* before the credits that rely on them */
 			rc = flush_receives(x, q);
 		if (!rc)
 			rc = flush_sends(x, q);
-		if (!rc && q->owed && leisure)
+		if (!rc && q->reposts && leisure)
 			rc = flush_receives(x, q);
-		q->listed = q->owed != 0;
+		q->listed = q->reposts != 0;
 		if (q->listed)
-			end->busy[left++] = end->busy[i];
+			end->pending[left++] = end->pending[i];
 	}
-	end->busies = left;
+	end->pendings = left;
 	return rc;
 }
 
@@ -82,11 +82,11 @@ int rdma_post_write(struct run *x, struct rdma_qp *q, const struct ibv_send_wr *
 	}
 	wr->next = wr + 1;
 	wr->wr_id = rdma_wr_id(id, index, q->head, note.request);
-	q->silent++;
-	if (q->silent >= rdma_most_silent(q))
+	q->unsignaled++;
+	if (q->unsignaled >= rdma_max_unsignaled(q))
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	if (wr->send_flags & IBV_SEND_SIGNALED)
-		q->silent = 0;
+		q->unsignaled = 0;
 	else
 		note.posted = 0;
 	q->ring[q->head++ & q->mask] = note;

@@ -11,17 +11,17 @@ static uint32_t request_of(uint64_t wr) { return (uint32_t)wr & 0xff; }
 /* ---- sender ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Whether the work request that a connection posts next shall report its completion: one of so many, of every queue
- * pair at least two in a window, so that a full one opens again, and the last one of a sample.
+ * Whether the next work request of a connection is signalled: every signal_every-th, at least two per window on each
+ * queue pair so that a full window opens again, and the last one of a sample.
  */
 static int reports(const struct run *x, const struct rdma_conn *c, const struct rdma_qp *q) {
 	const uint32_t half = x->w->window / (2 * c->qps),
 		       every = half < x->w->signal_every ? half : x->w->signal_every;
-	return q->silent + x->w->apart + 1 >= every || c->count - c->started <= c->qps;
+	return q->unsignaled + x->w->separate_imm + 1 >= every || c->count - c->started <= c->qps;
 }
 
-/* Where the next message of a connection may go; 0: it may not yet. */
-static int granted(const struct run *x, const struct rdma_conn *c, struct rdma_grant *g) {
+/* Whether a connection has a credit for its next message, and that credit. */
+static int may_send(const struct run *x, const struct rdma_conn *c, struct rdma_cts *g) {
 	const struct p2p_batch *b = x->l.b;
 	if (x->w->pre_granted) {
 		const uint32_t conns = x->end->peer[c->peer].out;
@@ -30,34 +30,34 @@ static int granted(const struct run *x, const struct rdma_conn *c, struct rdma_g
 		g->request = c->request[c->unused - 1];
 		return 1;
 	}
-	struct rdma_grant *entry = &c->fifo[c->serial % RDMA_REQUESTS];
+	struct rdma_cts *entry = &c->fifo[c->serial % RDMA_REQUESTS];
 	if (__atomic_load_n(&entry->serial, __ATOMIC_ACQUIRE) != c->serial + 1)
 		return 0;
 	*g = *entry;
 	return 1;
 }
 
-static int check_grant(struct run *x, const struct rdma_conn *c, const struct rdma_grant *g) {
+static int check_cts(struct run *x, const struct rdma_conn *c, const struct rdma_cts *g) {
 	if (g->size >= x->l.b->size && g->tag == (uint32_t)x->first && g->request < RDMA_REQUESTS)
 		return P2P_OK;
 	p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "");
 	snprintf(x->l.e->text, sizeof x->l.e->text,
-		 "connection %u: a grant for sample %u, %u bytes, request %u, where sample %u needs %llu bytes", c->id,
+		 "connection %u: a credit for sample %u, %u bytes, request %u, where sample %u needs %llu bytes", c->id,
 		 g->tag, g->size, g->request, (uint32_t)x->first, (unsigned long long)x->l.b->size);
 	return P2P_ERR_DEVICE;
 }
 
-/* Posts the next message of a connection, if it may; *posted says whether. */
+/* Posts the next message of a connection if it has a credit and room; *posted: it did. */
 static int post_message(struct run *x, struct rdma_conn *c, int *posted) {
 	struct rdma_end *end = x->end;
 	const struct p2p_batch *b = x->l.b;
 	struct rdma_qp *q = &end->qp[c->qp[c->serial % c->qps]];
-	struct rdma_grant g = {0};
+	struct rdma_cts g = {0};
 	int rc;
 	*posted = 0;
-	if (rdma_room(q) < 1 + x->w->apart || !granted(x, c, &g))
+	if (rdma_room(q) < 1 + x->w->separate_imm || !may_send(x, c, &g))
 		return P2P_OK;
-	if (!x->w->pre_granted && (rc = check_grant(x, c, &g)))
+	if (!x->w->pre_granted && (rc = check_cts(x, c, &g)))
 		return rc;
 	const uint32_t m = rdma_message_of(x, c, end->peer[c->peer].out, c->started);
 	const uint32_t conn = (uint32_t)(c - end->out);
@@ -70,7 +70,7 @@ static int post_message(struct run *x, struct rdma_conn *c, int *posted) {
 	wr.wr.rdma.remote_addr = g.addr;
 	wr.wr.rdma.rkey = g.rkey;
 	wr.send_flags = rdma_inlines(x, q) ? IBV_SEND_INLINE : 0;
-	if (x->w->apart) {
+	if (x->w->separate_imm) {
 		if ((rc = rdma_post_write(x, q, &wr, c->id, (struct rdma_sent){0, conn, (uint8_t)g.request, 0})))
 			return rc;
 		wr = (struct ibv_send_wr){.wr.rdma = {g.addr, g.rkey}};
@@ -121,7 +121,7 @@ static uint64_t since(const struct run *x, uint64_t ticks) {
 	return (uint64_t)p2p_loop_duration(&x->l, ticks, p2p_loop_now(&x->l));
 }
 
-/* A message is complete: the device of the other end has it. */
+/* A message is complete: the remote device has it. */
 static void finish_message(struct run *x, struct rdma_conn *c, const struct rdma_sent *s) {
 	if (s->posted)
 		c->bins[bin_of(since(x, s->posted))]++;
@@ -138,12 +138,11 @@ static int misrouted(struct run *x, const char *what, uint32_t id, uint32_t requ
 	x->end->misroutes++;
 	p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "");
 	snprintf(x->l.e->text, sizeof x->l.e->text,
-		 "misrouted: a completion of a %s for connection %u, request %u, which waits for none", what, id,
-		 request);
+		 "misrouted: a completion of a %s for connection %u, request %u, which awaits none", what, id, request);
 	return P2P_ERR_DEVICE;
 }
 
-/* A work request of a queue pair is complete, and with it all that were posted there before. */
+/* Handles the completion of a work request, and with it of all earlier ones of its queue pair. */
 static int retire(struct run *x, const struct ibv_wc *wc) {
 	struct rdma_end *end = x->end;
 	const uint32_t index = qp_of(wc->wr_id), id = id_of(wc->wr_id), request = request_of(wc->wr_id);
@@ -171,19 +170,19 @@ static int retire(struct run *x, const struct ibv_wc *wc) {
 
 /* ---- receiver --------------------------------------------------------------------------------------------------- */
 
-/* Lets the next message of a connection come, as request number `request`, on a queue pair that has room. */
-static int grant(struct run *x, struct rdma_conn *c, struct rdma_qp *q, uint32_t request) {
+/* Gives the credit for the next message of a connection, with a request number, on a queue pair that has room. */
+static int send_cts(struct run *x, struct rdma_conn *c, struct rdma_qp *q, uint32_t request) {
 	struct rdma_end *end = x->end;
 	const struct rdma_peer *peer = &end->peer[c->peer];
 	const struct p2p_batch *b = x->l.b;
 	const uint32_t slot = c->serial % RDMA_REQUESTS, m = rdma_message_of(x, c, peer->in, c->started);
-	struct rdma_grant *g = &c->entry[slot];
-	*g = (struct rdma_grant){(uint64_t)(uintptr_t)(peer->inbox + b->offset + rdma_place(x, m)),
-				 end->inbox_rkey,
-				 (uint32_t)b->size,
-				 request,
-				 (uint32_t)x->first,
-				 c->serial + 1};
+	struct rdma_cts *g = &c->entry[slot];
+	*g = (struct rdma_cts){(uint64_t)(uintptr_t)(peer->inbox + b->offset + rdma_place(x, m)),
+			       end->inbox_rkey,
+			       (uint32_t)b->size,
+			       request,
+			       (uint32_t)x->first,
+			       c->serial + 1};
 	c->expected[request / 64] |= (uint64_t)1 << request % 64;
 	c->request_of[slot] = (uint8_t)request;
 	c->serial++;
@@ -192,7 +191,7 @@ static int grant(struct run *x, struct rdma_conn *c, struct rdma_qp *q, uint32_t
 	return rdma_post_control(x, q, g, sizeof *g, c->remote_fifo + slot * sizeof *g, c->remote_fifo_rkey);
 }
 
-int rdma_grant_window(struct run *x, struct rdma_conn *c) {
+int rdma_cts_window(struct run *x, struct rdma_conn *c) {
 	struct rdma_qp *q = &x->end->qp[c->qp[0]];
 	int rc = P2P_OK;
 	while (!rc && c->unused && c->started < c->count) {
@@ -200,18 +199,18 @@ int rdma_grant_window(struct run *x, struct rdma_conn *c) {
 			x->held = 1;
 			break;
 		}
-		rc = grant(x, c, q, c->request[--c->unused]);
+		rc = send_cts(x, c, q, c->request[--c->unused]);
 	}
 	return rc;
 }
 
-/* The connection and the request of a message that came on a queue pair. NULL: nobody's. */
-static struct rdma_conn *addressee(struct run *x, struct rdma_qp *q, const struct ibv_wc *wc, uint32_t *request) {
+/* The connection and the request of a message that arrived on a queue pair. NULL: unknown connection. */
+static struct rdma_conn *receiver_of(struct run *x, struct rdma_qp *q, const struct ibv_wc *wc, uint32_t *request) {
 	struct rdma_end *end = x->end;
 	const uint32_t imm = ntohl(wc->imm_data), id = imm & 0xffff;
 	struct rdma_conn *c = NULL;
 	if (x->w->by_order) {
-		/* The connection's message that this queue pair's next one is: they take its queue pairs in turns. */
+		/* The messages of a connection use its queue pairs in turn. */
 		c = &end->in[q->owner];
 		uint32_t turn = 0;
 		while (&end->qp[c->qp[turn]] != q)
@@ -226,7 +225,7 @@ static struct rdma_conn *addressee(struct run *x, struct rdma_qp *q, const struc
 	return c;
 }
 
-/* Takes a completed receive, and posts another one in its place. */
+/* Handles a completed receive, which is posted again later. */
 static int arrive(struct run *x, const struct ibv_wc *wc) {
 	struct rdma_end *end = x->end;
 	const uint32_t index = qp_of(wc->wr_id), id = ntohl(wc->imm_data) & 0xffff;
@@ -234,7 +233,7 @@ static int arrive(struct run *x, const struct ibv_wc *wc) {
 	if (index >= end->qps || !(wc->wc_flags & IBV_WC_WITH_IMM))
 		return misrouted(x, "receive", id, request);
 	struct rdma_qp *q = &end->qp[index];
-	struct rdma_conn *c = addressee(x, q, wc, &request);
+	struct rdma_conn *c = receiver_of(x, q, wc, &request);
 	const uint64_t bit = (uint64_t)1 << request % 64;
 	if (!c || c->finished == c->count || request >= x->w->window ||
 	    (!x->w->pre_granted && !(c->expected[request / 64] & bit)))
@@ -243,17 +242,17 @@ static int arrive(struct run *x, const struct ibv_wc *wc) {
 	c->finished++;
 	x->received++;
 	q->taken++;
-	q->owed++;
+	q->reposts++;
 	rdma_list(end, q);
 	if (x->w->pre_granted)
 		return P2P_OK;
 	c->request[c->unused++] = (uint8_t)request;
-	return rdma_grant_window(x, c);
+	return rdma_cts_window(x, c);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------------------- */
 
-static int complain(struct run *x, const struct ibv_wc *wc) {
+static int fail_completion(struct run *x, const struct ibv_wc *wc) {
 	struct rdma_end *end = x->end;
 	end->status = wc->status;
 	const uint32_t id = id_of(wc->wr_id);
@@ -270,7 +269,7 @@ static int poll_queue(struct run *x, struct ibv_cq *cq, uint32_t *moved) {
 		return rdma_fail_verbs(x->l.e, "ibv_poll_cq", -n);
 	for (int i = 0; i < n && !rc; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS)
-			return complain(x, &wc[i]);
+			return fail_completion(x, &wc[i]);
 		rc = wc[i].opcode & IBV_WC_RECV ? arrive(x, &wc[i]) : retire(x, &wc[i]);
 	}
 	*moved += (uint32_t)n;
@@ -278,8 +277,8 @@ static int poll_queue(struct run *x, struct ibv_cq *cq, uint32_t *moved) {
 }
 
 /*
- * Where the CPU is the NIC, a rank that has nothing to do but to wait for the end of a window leaves it to the NIC: it
- * sleeps so much shorter than the window has lasted that it is hardly late, once that is long enough for a sleep.
+ * If the CPU emulates the NIC, a rank that only waits for the end of a window leaves the CPU to the NIC: it sleeps for
+ * 1/256 of the time that the window has taken so far, if that is at least 50 µs.
  */
 static void nap(const struct run *x) {
 	if (!x->w->soft || !x->w->in_memory || x->l.b->window == 1 || x->sent < x->sending || x->received == x->awaited)
@@ -290,17 +289,17 @@ static void nap(const struct run *x) {
 		nanosleep(&t, NULL);
 }
 
-/* Passes the time until something moves. */
+/* Called when nothing has completed. */
 static int idle(struct run *x, struct p2p_wait *w, int what, uint64_t want, uint64_t have) {
 	if (atomic_load_explicit(&x->end->trouble, memory_order_relaxed))
-		return p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "the device is in trouble");
+		return p2p_fail(x->l.e, P2P_ERR_DEVICE, 0, "the device reported an asynchronous error");
 	nap(x);
 	if (x->w->yields && w->steps % x->w->yields == x->w->yields - 1)
 		p2p_yield();
 	return p2p_wait_step(x->l.ctx, w, what, want, have, x->l.e);
 }
 
-/* Takes what has completed: of a single message only where that can be. */
+/* Handles completions; for samples of one message, only of the completion queues that can have any. */
 static int poll_queues(struct run *x, uint32_t *moved) {
 	struct rdma_end *end = x->end;
 	int rc = P2P_OK;
@@ -326,9 +325,9 @@ int rdma_progress(struct run *x, struct p2p_wait *w, int what, uint64_t want, ui
 	for (uint32_t i = 0; held && !rc && i < end->outs; i++)
 		rc = rdma_post_window(x, &end->out[i]);
 	for (uint32_t i = 0; held && !rc && !x->w->pre_granted && i < end->ins; i++)
-		rc = rdma_grant_window(x, &end->in[i]);
+		rc = rdma_cts_window(x, &end->in[i]);
 	if (x->w->in_memory)
-		rdma_look(x, &moved);
+		rdma_poll_memory(x, &moved);
 	if (!rc)
 		rc = poll_queues(x, &moved);
 	if (!rc)

@@ -1,17 +1,18 @@
 // Package rdma moves messages by RDMA writes over reliably connected queue pairs that connections may share, as ROCm's
 // ANP does (PR #20).
 //
-// A rank has connections to the ranks that it sends to. A message is a write into the receiver's inbox that carries
-// immediate data, or is followed by an empty write that does: it takes one of the receives that the receiver has
-// posted, which have no buffer, so that any of them serves any connection. The immediate data name the receiver's
-// connection and request; wr_id names the sender's. Or the message is the write alone, and the receiver sees it by its
-// last byte.
+// A rank has connections to the ranks that it sends to. A message is a write into the receiver's inbox with immediate
+// data, or a write without it followed by an empty write with it. The immediate data consume one of the receives that
+// the receiver has posted; these have no buffer, so any of them serves any connection. The immediate data contain the
+// receiver's numbers of the connection and the request; wr_id contains the sender's. With --completion memory the
+// message is the write alone, and the receiver polls its last byte.
 //
-// The receiver lets messages come by small writes into the sender's FIFO, one a message, or all at once (pre-granted).
-// When a sample's messages are all there it writes that into a word of the sender's: then the sample has ended.
+// The receiver gives clear-to-send credits by small writes into the sender's FIFO, one per message, or all credits of a
+// sample at once (pre-granted). When all messages of a sample are complete, it writes a word in the sender's memory,
+// which ends the sample.
 //
-//	pool/   which connections share which queue pairs
-//	verbs/  libibverbs, found at run time
+//	pool/   assigns queue pairs to connections
+//	verbs/  libibverbs, loaded at run time
 package rdma
 
 /*
@@ -33,7 +34,7 @@ import (
 
 type rdma struct{ o Options }
 
-// New makes the transport. Its errors are the user's to mend.
+// New makes the transport. For an unknown or contradictory setting the error names a correct one.
 func New(o Options) (transport.Transport, error) {
 	o, err := o.settle()
 	if err != nil {
@@ -42,7 +43,7 @@ func New(o Options) (transport.Transport, error) {
 	return &rdma{o}, nil
 }
 
-// Accepts refuses what no NIC could carry; what the ranks' own NICs can is not asked.
+// Accepts refuses batches that no NIC can carry. It does not query the ranks' NICs.
 func (t *rdma) Accepts(devices []gpu.Info, b transport.Batch) error {
 	if err := t.o.joins(devices); err != nil {
 		return err
@@ -60,9 +61,9 @@ func (o Options) accepts(b transport.Batch) error {
 	case b.Size == 0 && o.Completion == InMemory:
 		return errors.New("--completion memory: a message of 0 bytes has no last byte to poll: use --completion write-imm")
 	case both && !o.Back:
-		return fmt.Errorf("%s: there are no connections back", b.Op)
+		return fmt.Errorf("%s: there are no connections from rank 1 to rank 0", b.Op)
 	case b.Graph:
-		return errors.New("there is nothing to record as a graph")
+		return errors.New("rdma cannot be recorded as a graph: leave out --cudagraph")
 	}
 	return nil
 }
@@ -73,20 +74,20 @@ func (o Options) joins(devices []gpu.Info) error {
 	case len(devices) < 2:
 		return fmt.Errorf("rdma: one rank: want at least 2: %w", gpu.ErrUnsupported)
 	case o.Fan == Pair && len(devices) != 2:
-		return fmt.Errorf("rdma: %d ranks: one sends to one other: use --fan out or --fan in for more: %w", len(devices), gpu.ErrUnsupported)
+		return fmt.Errorf("rdma: %d ranks: --fan pair runs between two: use --fan out or --fan in: %w", len(devices), gpu.ErrUnsupported)
 	}
 	if comms := o.comms(len(devices)); comms > pool.MaxComms {
 		return fmt.Errorf("rdma: a rank would have %d connections, at most %d: use a smaller --conns: %w", comms, pool.MaxComms, gpu.ErrUnsupported)
 	}
 	for rank, d := range devices {
 		if o.Completion == InMemory && !d.OnCPU() {
-			return fmt.Errorf("rdma: rank %d: --completion memory: the CPU looks at messages, and cannot into the memory of a %s device: use --completion write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
+			return fmt.Errorf("rdma: rank %d: --completion memory: the CPU polls messages, and cannot read the memory of a %s device: use --completion write-imm: %w", rank, d.Kind, gpu.ErrUnsupported)
 		}
 	}
 	return nil
 }
 
-// Probe looks for a NIC for each rank.
+// Probe checks that each rank has a NIC.
 func (t *rdma) Probe(devices []gpu.Info) error {
 	if err := t.o.joins(devices); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (t *rdma) Probe(devices []gpu.Info) error {
 	return nil
 }
 
-// Largest is how many bytes a message can have at most between these devices, and the NIC that says so.
+// Largest is the maximum size of a message between these devices, and the NIC that limits it.
 func (o Options) Largest(devices []gpu.Info) (bytes uint64, name string, err error) {
 	all, err := verbs.Devices()
 	if err != nil {
@@ -121,7 +122,7 @@ func (o Options) Largest(devices []gpu.Info) (bytes uint64, name string, err err
 	return bytes, name, nil
 }
 
-// comms is the most connections that a rank has.
+// comms is the maximum number of connections of a rank.
 func (o Options) comms(ranks int) int {
 	switch {
 	case o.Fan != Pair:
@@ -140,30 +141,30 @@ func (t *rdma) Ranks(n int) []int {
 	return out
 }
 
-// ways are the pairs of ranks between which messages go.
-type way struct{ from, to int }
+// rankPair is a sending and a receiving rank.
+type rankPair struct{ from, to int }
 
-func (o Options) ways(ranks int) []way {
+func (o Options) rankPairs(ranks int) []rankPair {
 	if o.Fan == Pair {
-		out := []way{{0, 1}}
+		out := []rankPair{{0, 1}}
 		if o.Back {
-			out = append(out, way{1, 0})
+			out = append(out, rankPair{1, 0})
 		}
 		return out
 	}
-	var out []way
+	var out []rankPair
 	for r := 1; r < ranks; r++ {
 		if o.Fan == FanOut {
-			out = append(out, way{0, r})
+			out = append(out, rankPair{0, r})
 		} else {
-			out = append(out, way{r, 0})
+			out = append(out, rankPair{r, 0})
 		}
 	}
 	return out
 }
 
-// Regions is how many times the largest batch's bytes a rank holds: its source, and an inbox for each rank that sends
-// to it.
+// Regions is the memory of a rank, in multiples of the largest batch's bytes: its source, and an inbox for each rank
+// that sends to it.
 func (o Options) Regions(ranks int) int {
 	if o.Fan == FanIn {
 		return ranks

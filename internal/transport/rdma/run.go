@@ -58,8 +58,8 @@ func (ep *endpoint) accepts(b transport.Batch) error {
 	return nil
 }
 
-// watch looks for asynchronous events of the device while a batch runs, and ends it when there is trouble. The function
-// that it returns ends the watch, and says what happened; "": nothing.
+// watch polls asynchronous events of the device while a batch runs, and ends the batch after an error. The function
+// that it returns stops the polling and returns the event; "": none.
 func (ep *endpoint) watch() func() string {
 	const pause = 100 * time.Millisecond
 	var event string
@@ -89,15 +89,15 @@ func (ep *endpoint) watch() func() string {
 	}
 }
 
-// explain says in words what a batch failed of. What was flushed failed of something else: the rank that knows of what
-// shall speak first.
+// explain adds completion status and device event to the error of a batch. A flushed work request is the consequence of
+// another failure, so this rank waits, to let the rank with the cause report first.
 func (ep *endpoint) explain(err error, event string) error {
-	const courtesy = 200 * time.Millisecond
+	const delay = 200 * time.Millisecond
 	var c *abi.Error
 	if status := int(ep.end.status); status != 0 && errors.As(err, &c) && c.Native == status {
 		err = fmt.Errorf("%w: %s", err, verbs.WCStatus(status))
 		if status == C.IBV_WC_WR_FLUSH_ERR {
-			time.Sleep(courtesy)
+			time.Sleep(delay)
 		}
 	}
 	if event != "" {
@@ -106,7 +106,7 @@ func (ep *endpoint) explain(err error, event string) error {
 	return err
 }
 
-// stats are what the connections did that this rank sends on.
+// stats returns messages, busy time and latencies of the connections on which this rank sends.
 func (ep *endpoint) stats() []transport.ConnStat {
 	var out []transport.ConnStat
 	for k := range ep.cOut() {
@@ -126,5 +126,5 @@ func (ep *endpoint) stats() []transport.ConnStat {
 	return out
 }
 
-// sliceOf is n values of C from p on.
+// sliceOf is the n values at p.
 func sliceOf[T any, N ~uint32 | ~int](p *T, n N) []T { return unsafe.Slice(p, int(n)) }

@@ -1,7 +1,7 @@
 #include "core.h"
 
-/* Writes the number of the sample into a word of every rank that sends here. */
-static int tell(struct run *x, size_t word) {
+/* Writes the number of the sample into a word of every rank that sends to this one. */
+static int publish(struct run *x, size_t word) {
 	struct rdma_end *end = x->end;
 	int rc = P2P_OK;
 	for (uint32_t i = 0; !rc && i < end->peers; i++) {
@@ -10,7 +10,7 @@ static int tell(struct run *x, size_t word) {
 		if (p->in == 0)
 			continue;
 		struct rdma_qp *q = &end->qp[end->in[rdma_turn_of(x, p->first_in, p->in)].qp[0]];
-		_Atomic uint64_t *own = (_Atomic uint64_t *)((uint8_t *)p->says + word);
+		_Atomic uint64_t *own = (_Atomic uint64_t *)((uint8_t *)p->outgoing + word);
 		while (!rc && rdma_room(q) == 0)
 			rc = rdma_progress(x, &w, P2P_WAIT_COPY, 1, 0);
 		atomic_store_explicit(own, x->tag, memory_order_relaxed);
@@ -21,7 +21,7 @@ static int tell(struct run *x, size_t word) {
 }
 
 /* Whether every rank that this one sends to has written the number of the sample into a word. */
-static int told(const struct run *x, size_t word, uint64_t *least) {
+static int published(const struct run *x, size_t word, uint64_t *least) {
 	*least = x->tag;
 	for (uint32_t i = 0; i < x->end->peers; i++) {
 		const struct rdma_peer *p = &x->end->peer[i];
@@ -38,7 +38,7 @@ static int await_word(struct run *x, size_t word, int what) {
 	struct p2p_wait w = {0};
 	uint64_t have;
 	int rc = P2P_OK;
-	while (!rc && !told(x, word, &have))
+	while (!rc && !published(x, word, &have))
 		rc = rdma_progress(x, &w, what, x->tag, have);
 	return rc;
 }
@@ -48,9 +48,9 @@ static int await_word(struct run *x, size_t word, int what) {
 
 /* ---- samples ---------------------------------------------------------------------------------------------------- */
 
-/* How many messages of a sample, or of a train, are a connection's. */
+/* The number of messages of a connection in a sample, or in a burst. */
 static uint32_t share(const struct run *x, const struct rdma_conn *c, uint32_t conns) {
-	const uint32_t all = x->l.b->window == 1 ? x->train : x->l.b->window;
+	const uint32_t all = x->l.b->window == 1 ? x->burst : x->l.b->window;
 	return all / conns + (rdma_first_of(x, c, conns) < all % conns);
 }
 
@@ -59,13 +59,13 @@ static void begin_conn(struct rdma_conn *c, uint32_t count) {
 	c->started = c->finished = 0;
 }
 
-/* Deals the messages of a sample, or of a train, to the connections. Those of a train are sent one by one: step says
- * when. */
-static void deal(struct run *x) {
+/* Distributes the messages of a sample, or of a burst, over the connections. Those of a burst are sent one by one, by
+ * step. */
+static void distribute(struct run *x) {
 	struct rdma_end *end = x->end;
 	const int one_by_one = x->l.b->window == 1;
 	x->tag = x->first = end->samples + 1;
-	end->samples += x->train;
+	end->samples += x->burst;
 	x->wide = !one_by_one;
 	x->sending = x->sent = x->awaited = x->received = 0;
 	for (uint32_t i = 0; i < end->outs; i++) {
@@ -80,7 +80,7 @@ static void deal(struct run *x) {
 	}
 }
 
-/* Sample number k of a train is next: each rank that sends has one message more to send. */
+/* Starts sample k of a burst: each sending rank sends one more message. */
 static void step(struct run *x, uint32_t k) {
 	struct rdma_end *end = x->end;
 	x->tag = x->first + k;
@@ -113,18 +113,18 @@ static int receive_all(struct run *x) {
 	return rc;
 }
 
-/* All messages of the sample, both ways, until this rank has what it awaits and its peers say that they have theirs. */
+/* All messages of the sample in both directions, until this rank and its peers have received theirs. */
 static int exchange(struct run *x) {
 	struct p2p_wait w = {0};
 	uint64_t have = 0;
 	int rc = post_all(x), answered = x->awaited == 0;
 	while (!rc && (x->sent < x->sending || x->received < x->awaited || !answered ||
-		       (x->sending && !told(x, DONE, &have)))) {
+		       (x->sending && !published(x, DONE, &have)))) {
 		if (x->received < x->awaited) {
 			rc = rdma_progress(x, &w, P2P_WAIT_DONE, x->awaited, x->received);
 		} else if (!answered) {
 			answered = 1;
-			rc = tell(x, DONE);
+			rc = publish(x, DONE);
 		} else if (x->sent < x->sending) {
 			rc = rdma_progress(x, &w, P2P_WAIT_ACK, x->sending, x->sent);
 		} else {
@@ -134,7 +134,7 @@ static int exchange(struct run *x) {
 	return rc;
 }
 
-/* One message there, and one back. */
+/* A message and its reply. */
 static int ping(struct run *x) {
 	int rc = post_all(x);
 	return rc ? rc : receive_all(x);
@@ -145,7 +145,7 @@ static int pong(struct run *x) {
 	return rc ? rc : post_all(x);
 }
 
-/* Until the device has reported everything that was sent: its memory may be filled anew. */
+/* Waits until all sends are completed, so that their memory may be overwritten. */
 static int drain(struct run *x) {
 	struct p2p_wait w = {0};
 	int rc = P2P_OK;
@@ -155,21 +155,21 @@ static int drain(struct run *x) {
 	return rc;
 }
 
-/* What connections did in warm-up does not count. */
-static void forget(struct rdma_end *end) {
+/* Discards the statistics of warm-up. */
+static void reset_counters(struct rdma_end *end) {
 	for (uint32_t i = 0; i < end->outs; i++) {
 		end->out[i].messages = end->out[i].busy_ns = 0;
 		memset(end->out[i].bins, 0, RDMA_BINS * sizeof *end->out[i].bins);
 	}
 }
 
-/* How many samples from number i on are one train: as many as are wanted and have room, of warm-up or after it. */
-static uint32_t coupled(const struct run *x, uint32_t i) {
+/* The number of samples of the burst from number i on, within the setting, the buffer, and warm-up or the rest. */
+static uint32_t burst_length(const struct run *x, uint32_t i) {
 	const struct p2p_batch *b = x->l.b;
 	const uint32_t left = i < b->warmup ? b->warmup - i : p2p_loop_length(&x->l) - i;
 	const uint64_t spare = x->end->bytes - b->offset - b->stride,
-		       room = b->size ? 1 + spare / rdma_place(x, 1) : RDMA_TRAIN;
-	uint64_t n = x->w->train < room ? x->w->train : room;
+		       room = b->size ? 1 + spare / rdma_place(x, 1) : RDMA_BURST;
+	uint64_t n = x->w->burst < room ? x->w->burst : room;
 	if (b->op == P2P_OP_STREAM || b->op == P2P_OP_BIDIR)
 		return 1;
 	return n < left ? (uint32_t)n : left;
@@ -181,10 +181,10 @@ static int use_engine(struct run *x) { return x->end->engine->bind(x->end->engin
 
 static int begin(struct run *x, uint32_t i, uint32_t *n) {
 	x->iter = i;
-	*n = x->train = coupled(x, i);
+	*n = x->burst = burst_length(x, i);
 	if (i == x->l.b->warmup)
-		forget(x->end);
-	deal(x);
+		reset_counters(x->end);
+	distribute(x);
 	return P2P_OK;
 }
 
@@ -208,7 +208,7 @@ static int poison(struct run *x, uint32_t k) {
 	return rc;
 }
 
-/* What the ranks that send here have sent. */
+/* Compares the messages of all ranks that send to this one. */
 static int verify(struct run *x, uint32_t i, uint32_t k) {
 	struct rdma_end *end = x->end;
 	int rc = P2P_OK;
@@ -227,25 +227,25 @@ static int credit(struct run *x, enum p2p_role role, uint32_t i) {
 	if (x->w->in_memory)
 		rdma_arm(x);
 	for (uint32_t k = 0; !rc && !x->w->pre_granted && k < end->ins; k++)
-		rc = rdma_grant_window(x, &end->in[k]);
-	return rc ? rc : tell(x, GO);
+		rc = rdma_cts_window(x, &end->in[k]);
+	return rc ? rc : publish(x, GO);
 }
 
-/* The message that it replies to tells a rank that it may. */
+/* A rank that replies needs no credit: the message that it replies to implies it. */
 static int await_credit(struct run *x, enum p2p_role role, uint32_t i) {
 	(void)i;
 	return role == P2P_PONG ? P2P_OK : await_word(x, GO, P2P_WAIT_READY);
 }
 
-/* The samples of a train: number k lasts from ticks[k] to ticks[k + 1]. */
+/* The samples of a burst: number k lasts from ticks[k] to ticks[k + 1]. */
 static int transfer(struct run *x, enum p2p_role role, uint32_t i) {
 	const int pingpong = role == P2P_PING || role == P2P_PONG;
 	int rc = P2P_OK;
 	(void)i;
 	x->ticks[0] = x->begun = p2p_loop_now(&x->l);
 	if (pingpong && x->w->in_memory)
-		return rdma_volley(x, x->ticks);
-	for (uint32_t k = 0; !rc && k < x->train; k++) {
+		return rdma_ping_pong(x, x->ticks);
+	for (uint32_t k = 0; !rc && k < x->burst; k++) {
 		step(x, k);
 		if (pingpong)
 			rc = role == P2P_PING ? ping(x) : pong(x);
@@ -266,7 +266,7 @@ static int add_messages(struct run *x) {
 	return P2P_OK;
 }
 
-/* A transfer ends with the receivers' word: acknowledgements are in it. */
+/* A transfer includes the receivers' acknowledgement. */
 static const struct p2p_steps steps = {
 	.bind = use_engine,
 	.poison = poison,
@@ -281,7 +281,7 @@ static const struct p2p_steps steps = {
 	.verify = verify,
 };
 
-/* One way, from rank 0 to 1 where there are connections both ways. */
+/* latency and stream: from rank 0 to rank 1 if there are connections in both directions. */
 static enum p2p_role role_of(const struct run *x) {
 	const struct rdma_end *end = x->end;
 	if (x->l.b->op == P2P_OP_PINGPONG || (end->outs && end->ins))
@@ -292,8 +292,8 @@ static enum p2p_role role_of(const struct run *x) {
 int p2p_rdma_run(struct rdma_end *end, const struct p2p_batch *b, int64_t *samples, struct p2p_result *r,
 		 struct p2p_error *e) {
 	struct run x = {
-		.l = {end->ctx, b, r, e, samples, .barrier_each = end->ways.together}, .end = end, .w = &end->ways};
-	const uint32_t first = coupled(&x, 0), later = coupled(&x, b->warmup);
+		.l = {end->ctx, b, r, e, samples, .barrier_each = end->config.together}, .end = end, .w = &end->config};
+	const uint32_t first = burst_length(&x, 0), later = burst_length(&x, b->warmup);
 	x.role = role_of(&x);
 	x.l.largest_burst = first > later ? first : later;
 	int rc = p2p_loop_run(&x.l, &steps, &x, x.role);

@@ -29,7 +29,7 @@ func TestSanitized(t *testing.T) {
 		{"", "rnr=300"},
 		{"shared", "fake0/bad-rkey=900"},
 		{"unshared", "fake1/bad-rkey=900"},
-		{"apart", "fake0/drop-imm=400"},
+		{"separate immediate", "fake0/drop-imm=400"},
 		{"shared by all", "fake0/port-down-after=900"},
 		{"pre-granted", "fake1/removed-after=900"},
 		{"in memory", "fake0/bad-rkey=900"},

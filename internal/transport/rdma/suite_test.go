@@ -77,9 +77,9 @@ var forms = map[string]rdma.Options{
 	"as many as go":   {Conns: 1, Window: rdma.Requests, SignalEvery: 64, Back: true},
 	"in memory":       {Conns: 4, QPs: 3, Completion: rdma.InMemory, SignalEvery: 4, Back: true},
 	"shared, memory":  {Conns: 6, Groups: 2, QPs: 2, Completion: rdma.InMemory, Burst: 3, Back: true},
-	"memory, train":   {Conns: 1, Completion: rdma.InMemory, Burst: rdma.MaxBurst, Inline: new(int), Back: true},
-	"train":           {Conns: 3, Groups: 1, Burst: 4, Back: true},
-	"train, unasked":  {Conns: 2, Completion: rdma.WriteThenImm, CTS: rdma.CTSPreGranted, Burst: 5, Back: true},
+	"memory, burst":   {Conns: 1, Completion: rdma.InMemory, Burst: rdma.MaxBurst, Inline: new(int), Back: true},
+	"burst":           {Conns: 3, Groups: 1, Burst: 4, Back: true},
+	"burst, unasked":  {Conns: 2, Completion: rdma.WriteThenImm, CTS: rdma.CTSPreGranted, Burst: 5, Back: true},
 }
 
 // least is how many bytes a message must have.

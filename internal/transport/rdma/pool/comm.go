@@ -16,17 +16,17 @@ const unshared = -1
 type Comm struct {
 	pool     *Pool
 	id       uint16
-	key      key // of its group: slot 0
+	key      key // of slot 0 of its group
 	primary  bool
 	common   *group
-	slots    []*slot // the group's, from 0 on, that it has a reference to
+	slots    []*slot // of the group, from 0 on, that it references
 	qps      int
-	told     [][]byte // the addresses that Finish was given; nil: not finished
+	remote   [][]byte // the addresses that Finish was given; nil: not finished
 	setup    time.Duration
 	released bool
 }
 
-// create makes a primary's objects, or none.
+// create makes a primary's objects; after an error it has made none.
 func (c *Comm) create(qps int) error {
 	p := c.pool
 	maker, size := p.makers[c.key.peer.NIC], p.spec.sizes(qps)
@@ -53,7 +53,7 @@ func (c *Comm) create(qps int) error {
 	return nil
 }
 
-// join makes a secondary of the connections that have these slots.
+// join makes c a secondary in the group with these slots.
 func (c *Comm) join(present []*slot, qps int) error {
 	c.common = present[0].common
 	if err := c.common.broken; err != nil {
@@ -68,16 +68,16 @@ func (c *Comm) join(present []*slot, qps int) error {
 	return nil
 }
 
-// ID is the connection's own id, from 1 on; the other end has another.
+// ID is the connection's id at this end, from 1 on; the other end has its own.
 func (c *Comm) ID() uint16 { return c.id }
 
-// Primary reports whether it made its queue pairs.
+// Primary reports whether the connection made its queue pairs.
 func (c *Comm) Primary() bool { return c.primary }
 
-// Group is its group; -1: it shares nothing.
+// Group is the connection's group; -1: it shares nothing.
 func (c *Comm) Group() int { return c.key.group }
 
-// QPs are its queue pairs, which stay the pool's; none after Close. One may occur several times.
+// QPs are its queue pairs, which the pool owns; none after Close. One may occur several times.
 func (c *Comm) QPs() []QP {
 	var out []QP
 	for q := range c.qps {
@@ -86,7 +86,7 @@ func (c *Comm) QPs() []QP {
 	return out
 }
 
-// CQ is what all its queue pairs complete to, which stays the pool's; nil after Close.
+// CQ is the completion queue of all its queue pairs, which the pool owns; nil after Close.
 func (c *Comm) CQ() CQ {
 	if c.released {
 		return nil
@@ -94,12 +94,12 @@ func (c *Comm) CQ() CQ {
 	return c.common.cq
 }
 
-// SetupNS is the time that Prepare and Finish took, ns, without what lay between.
+// SetupNS is the time of Prepare plus that of Finish, in ns.
 func (c *Comm) SetupNS() int64 { return c.setup.Nanoseconds() }
 
 func (c *Comm) at(q int) *slot { return c.slots[q%len(c.slots)] }
 
-// Offer is what the other end's Finish needs. There is none after Close.
+// Offer is the argument for the other end's Finish. It is invalid after Close.
 func (c *Comm) Offer() Offer {
 	o := Offer{
 		ID: c.id, Group: c.key.group, Dir: c.key.dir, Primary: c.primary,
@@ -111,8 +111,8 @@ func (c *Comm) Offer() Offer {
 	return o
 }
 
-// Finish takes the other end's Offer; a primary connects. Where it refuses an Offer nothing has changed, and another
-// can be tried. Where a primary cannot connect, it and its secondaries can only be closed.
+// Finish takes the other end's Offer; a primary connects. If Finish refuses the Offer, nothing has changed, and another
+// one can be tried. If a primary cannot connect, it and its secondaries can only be closed.
 func (c *Comm) Finish(remote Offer) error {
 	start := time.Now()
 	err := c.finish(remote)
@@ -127,7 +127,7 @@ func (c *Comm) finish(remote Offer) error {
 	switch {
 	case c.released:
 		return errors.New("it is closed")
-	case c.told != nil:
+	case c.remote != nil:
 		return errors.New("it is finished already")
 	case c.common.broken != nil:
 		return c.common.broken
@@ -138,23 +138,23 @@ func (c *Comm) finish(remote Offer) error {
 	if err := c.compare(remote); err != nil {
 		return err
 	}
-	told := make([][]byte, len(remote.QPs))
+	addresses := make([][]byte, len(remote.QPs))
 	for q, a := range remote.QPs {
-		told[q] = slices.Clone(a)
+		addresses[q] = slices.Clone(a)
 	}
 	var err error
 	if c.primary {
-		err = c.connect(told)
+		err = c.connect(addresses)
 	} else {
-		err = c.follow(told)
+		err = c.follow(addresses)
 	}
 	if err == nil {
-		c.told = told
+		c.remote = addresses
 	}
 	return err
 }
 
-// compare refuses an Offer that is not from the other end of c, and names all that differs.
+// compare refuses an Offer that is not from the other end of c, and lists all differences.
 func (c *Comm) compare(remote Offer) error {
 	var differ []string
 	note := func(same bool, what string, here, there any) {
@@ -189,8 +189,8 @@ func role(primary bool) string {
 	return "secondary"
 }
 
-// stray refuses a secondary's remote queue pairs that are not those of the primary at their end.
-func stray(secondary, primary [][]byte) error {
+// checkRemote refuses remote queue pairs of a secondary other than those to which its primary is connected.
+func checkRemote(secondary, primary [][]byte) error {
 	for q, a := range secondary {
 		if want := primary[q%len(primary)]; !bytes.Equal(a, want) {
 			return fmt.Errorf("queue pair %d there is %x, but its primary's is connected to %x: both ends must prepare and close the same connections in the same order",
@@ -201,26 +201,27 @@ func stray(secondary, primary [][]byte) error {
 }
 
 // connect is a primary's part of Finish.
-func (c *Comm) connect(told [][]byte) error {
+func (c *Comm) connect(remote [][]byte) error {
 	for _, w := range c.common.waiting {
-		if err := stray(w.told, told); err != nil {
-			return fmt.Errorf("its secondary, connection %d, was told otherwise: %w", w.id, err)
+		if err := checkRemote(w.remote, remote); err != nil {
+			return fmt.Errorf("its secondary, connection %d, was given other addresses: %w", w.id, err)
 		}
 	}
 	for q, s := range c.slots {
-		if err := s.qp.Connect(told[q]); err != nil {
+		if err := s.qp.Connect(remote[q]); err != nil {
 			err = fmt.Errorf("connect queue pair %d: %w", q, err)
 			c.common.broken = fmt.Errorf("the primary, connection %d, failed: %w", c.id, err)
 			return err
 		}
-		s.remote = told[q]
+		s.remote = remote[q]
 	}
 	c.common.connected, c.common.waiting = true, nil
 	return nil
 }
 
-// follow is a secondary's part of Finish. Before its primary's there is nothing to compare with: that one will.
-func (c *Comm) follow(told [][]byte) error {
+// follow is a secondary's part of Finish. If its primary is not connected yet, the primary's connect compares the
+// addresses.
+func (c *Comm) follow(remote [][]byte) error {
 	if !c.common.connected {
 		c.common.waiting = append(c.common.waiting, c)
 		return nil
@@ -229,10 +230,10 @@ func (c *Comm) follow(told [][]byte) error {
 	for _, s := range c.slots {
 		connected = append(connected, s.remote)
 	}
-	return stray(told, connected)
+	return checkRemote(remote, connected)
 }
 
-// Ready is nil once the queue pairs are connected, else it says why they are not.
+// Ready returns nil once the queue pairs are connected, else why they are not.
 func (c *Comm) Ready() error {
 	var err error
 	switch {
@@ -240,7 +241,7 @@ func (c *Comm) Ready() error {
 		err = errors.New("it is closed")
 	case c.common.broken != nil:
 		err = c.common.broken
-	case c.told == nil:
+	case c.remote == nil:
 		err = errors.New("it is not finished")
 	case !c.common.connected:
 		err = fmt.Errorf("its primary, connection %d, is not finished", c.common.primary)
@@ -250,8 +251,8 @@ func (c *Comm) Ready() error {
 	return fmt.Errorf("pool: connection %d is not ready: %w", c.id, err)
 }
 
-// Close gives up the connection, and destroys the objects that no other uses, whatever error one of them returns. A
-// second Close does nothing. Secondaries of a primary that has not connected can only be closed.
+// Close closes the connection and destroys the objects that no other connection uses, even after errors. A second Close
+// does nothing. After it, secondaries of a primary that was never connected can only be closed.
 func (c *Comm) Close() error {
 	if c.released {
 		return nil
@@ -270,7 +271,7 @@ func (c *Comm) Close() error {
 	return nil
 }
 
-// release drops the references, and what nobody has one to any more: queue pairs before their completion queue.
+// release drops the references and destroys unreferenced objects, queue pairs before their completion queue.
 func (c *Comm) release() error {
 	var errs []error
 	p := c.pool

@@ -62,5 +62,5 @@ func ExampleFeasible() {
 	fmt.Println(pool.Feasible(4, 8, 8, 1, 2, 256))
 	// Output:
 	// <nil>
-	// pool: --groups 8 with --conns 4: a group for each connection is the most that can be filled: use --groups 4 or fewer
+	// pool: --groups 8 with --conns 4: there are fewer connections than groups: use --groups 4 or fewer
 }

@@ -6,18 +6,18 @@ import (
 	"fmt"
 )
 
-// Offer is what one end of a connection tells the other. It travels as JSON.
+// Offer is what one end of a connection sends to the other, as JSON.
 type Offer struct {
-	ID        uint16   `json:"id"`         // of the connection at the end that offers
+	ID        uint16   `json:"id"`         // of the connection at the offering end
 	Group     int      `json:"group"`      // -1: it shares nothing
-	Dir       Dir      `json:"dir"`        // as that end sees it
-	NIC       int      `json:"nic"`        // that end's own
-	RemoteNIC int      `json:"remote_nic"` // the other's, as that end has it
+	Dir       Dir      `json:"dir"`        // seen from the offering end
+	NIC       int      `json:"nic"`        // of the offering end
+	RemoteNIC int      `json:"remote_nic"` // of the other end, as the offering end has it
 	Primary   bool     `json:"primary"`
 	QPs       [][]byte `json:"qps"` // addresses, by queue pair of the connection
 }
 
-// UnmarshalJSON refuses what no end offers.
+// UnmarshalJSON refuses invalid offers.
 func (o *Offer) UnmarshalJSON(text []byte) error {
 	type plain Offer // without this method
 	var read plain
@@ -42,7 +42,7 @@ func (o Offer) check() error {
 	case o.NIC < 0 || o.RemoteNIC < 0:
 		return fmt.Errorf("offer: NICs %d and %d: they are numbered from 0 on", o.NIC, o.RemoteNIC)
 	case o.Group == unshared && !o.Primary:
-		return errors.New("offer: a secondary that is in no group")
+		return errors.New("offer: a secondary without a group")
 	case len(o.QPs) < 1 || len(o.QPs) > most:
 		return fmt.Errorf("offer: %d queue pairs: want 1 to %d", len(o.QPs), most)
 	}

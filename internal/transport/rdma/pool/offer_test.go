@@ -50,7 +50,7 @@ func TestOfferRefused(t *testing.T) {
 		`direction "up"`:               func(o *pool.Offer) { o.Dir = "up" },
 		"NICs -1 and 0":                func(o *pool.Offer) { o.NIC = -1 },
 		"NICs 0 and -1":                func(o *pool.Offer) { o.RemoteNIC = -1 },
-		"a secondary that is in no":    func(o *pool.Offer) { o.Group, o.Primary = -1, false },
+		"a secondary without a group":  func(o *pool.Offer) { o.Group, o.Primary = -1, false },
 		"0 queue pairs: want 1 to":     func(o *pool.Offer) { o.QPs = nil },
 		"65537 queue pairs: want 1 to": func(o *pool.Offer) { o.QPs = make([][]byte, 65537) },
 		"queue pair 1 has no address":  func(o *pool.Offer) { o.QPs[1] = nil },
@@ -166,7 +166,7 @@ func TestSecondaryOfAnotherPrimary(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := primary[0].Finish(primary[1].Offer())
-		if want := "pool: finish connection 1: its secondary, connection 2, was told otherwise: " + differ; err == nil || !strings.HasPrefix(err.Error(), want) {
+		if want := "pool: finish connection 1: its secondary, connection 2, was given other addresses: " + differ; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 		if e.nics[0].connects != 0 || primary[0].Ready() == nil || secondary[0].Ready() == nil {

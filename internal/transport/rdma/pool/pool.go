@@ -1,20 +1,20 @@
-// Package pool shares queue pairs (ROCm ANP #20): it decides which connections use which queue pairs and completion
-// queues, and when these are made and destroyed. It knows no verbs, a Maker makes the objects; and it talks to nobody,
-// the caller carries the Offer of each end to the other.
+// Package pool shares queue pairs between connections (ROCm ANP #20). It decides which queue pairs and completion
+// queues a connection uses, and when they are made and destroyed. It calls no verbs: a Maker makes the objects. It does
+// not communicate: the caller sends the Offer of each end to the other end.
 //
-// The connections to a peer in one direction are dealt over groups. The first of a group is its primary: it makes a
-// completion queue and queue pairs, and its Finish connects them. Those that come later are secondaries: their queue
-// pair q is the group's q, modulo how many the group has, their completion queue is the group's, and they connect
-// nothing. An object lives until the last connection that uses it has closed, the primary or another.
+// The connections to a peer in one direction are distributed over groups. The first connection of a group is its
+// primary: it makes a completion queue and queue pairs, and its Finish connects them. The others are secondaries: their
+// queue pair q is queue pair q of the group, modulo the group's number of queue pairs, they use the group's completion
+// queue, and they connect nothing. An object exists until the last connection that uses it is closed.
 //
 //	Prepare ──→ prepared ── Finish ──→ finished ── Close ──→ closed
 //	               └───────────────── Close ───────────────────↑
 //
-// Nothing tells one end what the other decided: both work it out. They agree as long as both prepare and close the
-// connections between them in the same order, and Finish refuses an Offer from which it sees that they do not. Finish
-// itself may be called in any order. A finished secondary can be used once its primary has finished too: see Ready.
+// Each end computes the assignment by itself. Both ends agree as long as both prepare and close the connections between
+// them in the same order; Finish refuses an Offer that shows that they did not. Finish may be called in any order. A
+// finished secondary can be used once its primary has finished too: see Ready.
 //
-// Nothing here is safe for concurrent use.
+// A Pool is not safe for concurrent use.
 package pool
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// MaxComms is how many connections a pool can have. Their ids are 1 to MaxComms.
+// MaxComms is the maximum number of connections of a pool. Their ids are 1 to MaxComms.
 const MaxComms = 1<<12 - 1
 
 // Maker makes objects on one NIC.
@@ -37,28 +37,28 @@ type CQ interface{ Close() error }
 
 // QP is a queue pair. The pool closes it before its completion queue.
 type QP interface {
-	Address() []byte             // what the other end needs to connect; it does not change
-	Connect(remote []byte) error // to the queue pair with that address, as far as RTS
+	Address() []byte             // for the other end's Connect; it does not change
+	Connect(remote []byte) error // to the queue pair with that address, up to state RTS
 	Close() error
 }
 
-// Peer is what is at the other end of a connection, and the NICs between.
+// Peer identifies the other end of a connection, and the NICs on both ends.
 type Peer struct {
 	NIC       int    // of this process: 0 is the first Maker's
-	Process   string // unique: an address without port names all the processes behind it
-	RemoteNIC int    // as the peer numbers its own
+	Process   string // unique name of the process
+	RemoteNIC int    // in the peer's numbering
 }
 
 // Dir is the direction in which a connection carries data, seen from this end.
 type Dir string
 
-// The directions. A connection has one at one end and the other at the other.
+// The directions. A connection that is Send at one end is Recv at the other.
 const (
 	Send Dir = "send"
 	Recv Dir = "recv"
 )
 
-// A key says which queue pair.
+// A key identifies a queue pair.
 type key struct {
 	peer  Peer
 	dir   Dir
@@ -72,34 +72,34 @@ type slot struct {
 	qp     QP
 	refs   int    // connections
 	common *group // all slots of a group have the same
-	remote []byte // what it is connected to; nil: nothing
+	remote []byte // address of the connected queue pair; nil: not connected
 }
 
-// A group is what its connections have in common besides their slots.
+// A group is the state that its connections share, besides their slots.
 type group struct {
 	cq        CQ
 	users     int     // connections
-	primary   uint16  // until it is connected or broken
-	connected bool    // all its queue pairs
-	broken    error   // why it will never be connected
+	primary   uint16  // its id, valid until the group is connected or broken
+	connected bool    // all its queue pairs are connected
+	broken    error   // why it cannot be connected any more
 	waiting   []*Comm // secondaries that finished before the primary
 }
 
-// Pool is the connections of a process. Close it when they are closed.
+// Pool is the connections of a process. Close it after them.
 type Pool struct {
 	makers []Maker
 	spec   Spec
 	comms  [MaxComms + 1]*Comm // by id
-	free   []uint16            // ids, those that have been free for longest first
-	slots  map[key]*slot       // those that may be shared
+	free   []uint16            // ids, the longest free first
+	slots  map[key]*slot       // shared queue pairs
 	counts Counts
 	closed bool
 }
 
-// Counts is what a pool holds.
+// Counts are the numbers of a pool's objects.
 type Counts struct {
 	QPs, CQs, Comms int
-	References      int // to queue pairs; a connection has one to each that it uses
+	References      int // to queue pairs; one per connection and queue pair that it uses
 }
 
 // New makes a pool whose objects are made by m on NIC 0, and by more on the NICs from 1 on.
@@ -114,15 +114,14 @@ func New(m Maker, s Spec, more ...Maker) (*Pool, error) {
 	return p, nil
 }
 
-// Prepare starts a connection of Spec.QPs queue pairs in a group; -1: in the one whose turn it is, which is also what
-// to say where nothing is shared. The other end does the same with the other direction. The connection is the caller's
-// to close.
+// Prepare starts a connection of Spec.QPs queue pairs in a group; group -1: in the groups in turn, or without sharing.
+// The other end does the same with the other direction. The caller closes the connection.
 func (p *Pool) Prepare(peer Peer, dir Dir, group int) (*Comm, error) {
 	return p.PrepareQPs(peer, dir, group, p.spec.QPs)
 }
 
-// PrepareQPs is Prepare for a connection with its own number of queue pairs, the same at both ends. A secondary with
-// more of them than its group has uses some several times.
+// PrepareQPs is Prepare with the given number of queue pairs, which must be the same at both ends. A secondary with
+// more queue pairs than its group uses some of them several times.
 func (p *Pool) PrepareQPs(peer Peer, dir Dir, group, qps int) (*Comm, error) {
 	start := time.Now()
 	c, err := p.prepare(peer, dir, group, qps)
@@ -158,13 +157,13 @@ func (p *Pool) prepare(peer Peer, dir Dir, group, qps int) (*Comm, error) {
 	return c, nil
 }
 
-// admit refuses what cannot be.
+// admit refuses invalid arguments.
 func (p *Pool) admit(peer Peer, dir Dir, group, qps int) error {
 	switch {
 	case p.closed:
 		return errors.New("the pool is closed")
 	case peer.Process == "":
-		return errors.New("a peer without a name for its process: connections to several would be taken for one's")
+		return errors.New("a peer without a name of its process")
 	case peer.NIC < 0 || peer.NIC >= len(p.makers):
 		return fmt.Errorf("NIC %d: there are %d, from 0 on", peer.NIC, len(p.makers))
 	case peer.RemoteNIC < 0:
@@ -183,8 +182,8 @@ func (p *Pool) admit(peer Peer, dir Dir, group, qps int) error {
 	return nil
 }
 
-// sequence is the reference counts of the first slots to a peer in a direction, added up: how many connections there
-// are. Each pair of NICs has its own, so that groups fill evenly on each.
+// sequence is the number of connections to a peer in a direction: the sum of the references to the groups' first slots.
+// Each pair of NICs is counted separately, so that groups fill evenly on each.
 func (p *Pool) sequence(peer Peer, dir Dir) int {
 	sum := 0
 	for g := range p.spec.Groups {
@@ -195,8 +194,8 @@ func (p *Pool) sequence(peer Peer, dir Dir) int {
 	return sum
 }
 
-// present are the slots that a group has: 0 and those behind it, without a gap, since every connection uses them from 0
-// on. There are none where nothing is shared.
+// present are the existing slots of a group, which have consecutive numbers from 0 on because every connection uses
+// them from 0 on. Without sharing there are none.
 func (p *Pool) present(k key) []*slot {
 	var out []*slot
 	for {
@@ -209,10 +208,10 @@ func (p *Pool) present(k key) []*slot {
 	}
 }
 
-// Counts is what the pool holds now.
+// Counts returns the current numbers of objects.
 func (p *Pool) Counts() Counts { return p.counts }
 
-// Close is for a pool without connections; with some it is an error and does nothing. A second Close does nothing.
+// Close closes the pool. It fails, and does nothing, while there are connections. A second Close does nothing.
 func (p *Pool) Close() error {
 	if n := p.counts.Comms; n > 0 {
 		return fmt.Errorf("pool: close: connections left: %d: close them first", n)

@@ -183,7 +183,7 @@ func TestPrepareRefuses(t *testing.T) {
 		qps    int
 		want   string
 	}{
-		"no process":       {4, pool.Peer{}, pool.Send, -1, 1, "a peer without a name for its process"},
+		"no process":       {4, pool.Peer{}, pool.Send, -1, 1, "a peer without a name of its process"},
 		"NIC above":        {4, pool.Peer{Process: "p", NIC: 1}, pool.Send, -1, 1, "NIC 1: there are 1, from 0 on"},
 		"NIC below":        {4, pool.Peer{Process: "p", NIC: -1}, pool.Send, -1, 1, "NIC -1: there are 1, from 0 on"},
 		"remote NIC below": {4, pool.Peer{Process: "p", RemoteNIC: -1}, pool.Send, -1, 1, "NIC -1 of the peer"},

@@ -2,22 +2,22 @@ package pool
 
 import "fmt"
 
-// Spec is how connections share, and how large their objects are.
+// Spec determines how connections share objects, and the sizes of the objects.
 type Spec struct {
-	Groups   int // to a peer in a direction; 0: nothing is shared
+	Groups   int // per peer and direction; 0: nothing is shared
 	QPs      int // queue pairs of a connection
-	Depth    int // how many times the entries of one connection a shared queue has; where nothing is shared it is 1
-	Requests int // that a connection may have under way
+	Depth    int // entries of a shared queue, in multiples of those of one connection; 1 without sharing
+	Requests int // maximum in flight per connection
 	Limits   Limits
 }
 
-// Limits are the least of the devices'. 0: none.
+// Limits are the smallest limits of the devices. 0: none.
 type Limits struct {
 	CQE   int // entries of a completion queue
-	QPWRs int // work requests of a send queue, and of a receive queue
+	QPWRs int // work requests of a send queue or a receive queue
 }
 
-// most bounds whatever is multiplied here.
+// most limits the factors of products, so that they do not overflow.
 const most = 1 << 16
 
 type count struct {
@@ -43,29 +43,29 @@ func (s Spec) check() error {
 	)
 }
 
-// Sizes are those of a queue pair.
+// Sizes are the entries of a queue pair's queues.
 type Sizes struct{ SendWRs, RecvWRs int }
 
-// Sizing is how large objects are made: with R requests, Q queue pairs and depth D a completion queue has 3·R·Q·D
-// entries, a send queue 2·R·D, a receive queue R·D; or what the device allows.
+// Sizing is the sizes of objects: with R requests, Q queue pairs and depth D, a completion queue has 3·R·Q·D entries, a
+// send queue 2·R·D and a receive queue R·D, or fewer if the device's limits are lower.
 type Sizing struct {
 	CQE int // entries of a completion queue
 	Sizes
-	Clamped []Clamp // what the device does not allow
+	Clamped []Clamp // sizes reduced to the device's limit
 }
 
-// Clamp is a size that is the device's limit, and not what was wanted.
+// Clamp is a size that was reduced to the device's limit.
 type Clamp struct {
 	What          string
 	Wanted, Limit int
 }
 
-// String is the clamp in words.
+// String describes the clamp.
 func (c Clamp) String() string {
 	return fmt.Sprintf("%s of %d entries instead of %d, which is the most that the device allows", c.What, c.Limit, c.Wanted)
 }
 
-// Sizes is how large the objects of a connection of Spec.QPs queue pairs are made.
+// Sizes returns the sizes of the objects of a connection with Spec.QPs queue pairs.
 func (p *Pool) Sizes() Sizing { return p.spec.sizes(p.spec.QPs) }
 
 func (s Spec) sizes(qps int) Sizing {
@@ -87,10 +87,10 @@ func (s Spec) sizes(qps int) Sizing {
 	return out
 }
 
-// Feasible refuses what would overrun a receive queue, which with endless retries is a stall without a word: of conns
-// connections ceil(conns/groups) share one, each has window messages of posts work requests under way, and it holds
-// requests·depth. Without groups none is shared and the depth does not count. Where Sizing says that the receive queue
-// was clamped, it holds RecvWRs: ask with depth 1 and RecvWRs requests.
+// Feasible refuses numbers that would overrun a receive queue, which with endless retries stalls without an error. Of
+// conns connections, ceil(conns/groups) share a queue; each has window messages of posts work requests in flight; the
+// queue holds requests·depth. Without groups none is shared and the depth is not used. If Sizing has clamped the
+// receive queue to RecvWRs, call it with depth 1 and RecvWRs requests.
 func Feasible(conns, groups, window, posts, depth, requests int) error {
 	err := checkCounts(
 		count{"--conns", conns, 1, MaxComms},
@@ -104,7 +104,7 @@ func Feasible(conns, groups, window, posts, depth, requests int) error {
 	case err != nil:
 		return fmt.Errorf("pool: %w", err)
 	case groups > conns:
-		return fmt.Errorf("pool: --groups %d with --conns %d: a group for each connection is the most that can be filled: use --groups %d or fewer",
+		return fmt.Errorf("pool: --groups %d with --conns %d: there are fewer connections than groups: use --groups %d or fewer",
 			groups, conns, conns)
 	case groups == 0 && window*posts > requests:
 		return fmt.Errorf("pool: --groups 0: a receive queue would overrun: W·posts = %d·%d = %d, but must be ≤ R = %d: use %s",
@@ -127,7 +127,7 @@ func Feasible(conns, groups, window, posts, depth, requests int) error {
 
 func ceil(n, by int) int { return (n + by - 1) / by }
 
-// smallerWindow tells what window fits, of which each message takes that much of the room.
+// smallerWindow names the window that fits room work requests, if each message takes the given number.
 func smallerWindow(room, message int) string {
 	if room < message {
 		return "fewer posts for a message"

@@ -161,11 +161,11 @@ func TestFeasible(t *testing.T) {
 		},
 		{
 			4, 8, 8, 1, 1, 256,
-			"pool: --groups 8 with --conns 4: a group for each connection is the most that can be filled: use --groups 4 or fewer",
+			"pool: --groups 8 with --conns 4: there are fewer connections than groups: use --groups 4 or fewer",
 		},
 		{
 			4, 5, 8, 1, 1, 256,
-			"pool: --groups 5 with --conns 4: a group for each connection is the most that can be filled: use --groups 4 or fewer",
+			"pool: --groups 5 with --conns 4: there are fewer connections than groups: use --groups 4 or fewer",
 		},
 		{4, 4, 8, 1, 1, 256, ""},
 		{0, 0, 8, 1, 1, 256, "pool: --conns 0: want 1 to 4095"},

@@ -1,7 +1,7 @@
 /*
  * driver.c: the timed loops between two ends of one process, in two threads, on whatever libibverbs it is linked with.
  * It is built with the loops themselves in it, and sanitizers, so that every access of theirs is watched: queues, rings
- * and memory are no larger than they must be. It says what went wrong and ends with 1.
+ * and memory are no larger than they must be. It prints what went wrong and exits with 1.
  *
  *	driver         every form, every operation, then everything is closed; and so again, in three orders
  *	driver NAME    the form of that name fails in the middle of a batch (by FAKEVERBS_FAULT), and everything is
@@ -28,7 +28,8 @@ enum { MOST = 64, LARGEST = 5000, SLOTS = 40, ITERS = 60 };
 
 struct form {
 	const char *name;
-	uint32_t conns, groups, qps, window, signal_every, inlined, pre_granted, by_order, apart, in_memory, train;
+	uint32_t conns, groups, qps, window, signal_every, inlined, pre_granted, by_order, separate_imm, in_memory,
+		burst;
 };
 
 static const struct form forms[] = {
@@ -37,16 +38,16 @@ static const struct form forms[] = {
 	{"shared", 9, 2, 1, 5, 1, 64, 0, 0, 0, 0, 1},
 	{"shared by all", 5, 1, 3, 3, 7, 0, 0, 0, 0, 0, 1},
 	{"pre-granted", 6, 3, 2, 4, 4, 64, 1, 0, 0, 0, 1},
-	{"apart", 4, 2, 1, 2, 1, 64, 0, 0, 1, 0, 1},
+	{"separate immediate", 4, 2, 1, 2, 1, 64, 0, 0, 1, 0, 1},
 	{"by order", 3, 0, 2, 6, 2, 64, 0, 1, 0, 0, 1},
-	{"by order, apart", 2, 0, 3, 7, 5, 64, 1, 1, 1, 0, 1},
+	{"by order, separate immediate", 2, 0, 3, 7, 5, 64, 1, 1, 1, 0, 1},
 	{"one at a time", 4, 2, 2, 1, 1, 64, 0, 0, 0, 0, 1},
 	{"deep", 1, 0, 1, 256, 64, 64, 0, 0, 0, 0, 1},
 	{"in memory", 1, 0, 1, 4, 2, 64, 1, 0, 0, 1, 1},
 	{"in memory, shared", 7, 3, 2, 5, 3, 0, 1, 0, 0, 1, 4},
-	{"train", 3, 0, 2, 2, 1, 64, 0, 0, 0, 0, 3},
-	{"train, apart", 2, 1, 1, 3, 1, 64, 1, 0, 1, 0, RDMA_TRAIN},
-	{"long train", 1, 0, 1, 1, 1, 64, 1, 0, 0, 1, RDMA_TRAIN},
+	{"burst", 3, 0, 2, 2, 1, 64, 0, 0, 0, 0, 3},
+	{"burst, separate immediate", 2, 1, 1, 3, 1, 64, 1, 0, 1, 0, RDMA_BURST},
+	{"long burst", 1, 0, 1, 1, 1, 64, 1, 0, 0, 1, RDMA_BURST},
 };
 
 struct side {
@@ -77,7 +78,7 @@ static int wait_engine(void *self, const struct p2p_ctx *c, struct p2p_error *e)
 }
 
 static int fill_payload(void *self, const struct p2p_ctx *c, void *p, size_t n, uint64_t key, uint64_t step,
-		struct p2p_error *e) {
+			struct p2p_error *e) {
 	(void)self, (void)c, (void)step, (void)e;
 	for (size_t i = 0; i < n; i++)
 		((uint8_t *)p)[i] = p2p_payload_byte(key, i);
@@ -85,7 +86,7 @@ static int fill_payload(void *self, const struct p2p_ctx *c, void *p, size_t n, 
 }
 
 static int check_payload(void *self, const struct p2p_ctx *c, const void *p, size_t n, uint64_t key, uint64_t step,
-		 struct p2p_mismatch *m, struct p2p_error *e) {
+			 struct p2p_mismatch *m, struct p2p_error *e) {
 	(void)self, (void)c, (void)step, (void)e;
 	*m = (struct p2p_mismatch){0};
 	for (size_t i = 0; i < n; i++)
@@ -115,7 +116,7 @@ static uint32_t receives_of(const struct form *f) {
 	return (f->conns + groups_of(f) - 1) / groups_of(f) * f->window * (f->by_order ? 2 : 1);
 }
 
-static uint32_t sends_of(const struct form *f) { return 2 * receives_of(f) * (1 + f->apart) + 16; }
+static uint32_t sends_of(const struct form *f) { return 2 * receives_of(f) * (1 + f->separate_imm) + 16; }
 
 /* The queues of one direction. */
 static void make_queues(struct side *s, const struct form *f, int receives) {
@@ -131,7 +132,7 @@ static void make_queues(struct side *s, const struct form *f, int receives) {
 				.send_cq = cq,
 				.recv_cq = cq,
 				.qp_type = IBV_QPT_RC,
-				.cap = {sends_of(f), receives_of(f), 1, 1, sizeof(struct rdma_grant)}};
+				.cap = {sends_of(f), receives_of(f), 1, 1, sizeof(struct rdma_cts)}};
 			struct ibv_qp_attr init = {
 				.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 			struct rdma_qp *q = &end->qp[end->qps];
@@ -163,7 +164,7 @@ static void make_conns(struct side *s, const struct form *f, struct rdma_conn *c
 		c->qp = index;
 		for (uint32_t i = 0; i < f->window; i++)
 			c->request[i] = (uint8_t)i;
-		struct rdma_grant *grants = (struct rdma_grant *)(s->control + at) + k * RDMA_REQUESTS;
+		struct rdma_cts *grants = (struct rdma_cts *)(s->control + at) + k * RDMA_REQUESTS;
 		if (receives) {
 			c->entry = grants;
 			for (uint32_t i = 0; i < f->qps; i++)
@@ -178,7 +179,7 @@ static void make_conns(struct side *s, const struct form *f, struct rdma_conn *c
 
 enum { WORDS = 2 * sizeof(struct rdma_words) };
 
-static size_t fifos(const struct form *f) { return (size_t)f->conns * RDMA_REQUESTS * sizeof(struct rdma_grant); }
+static size_t fifos(const struct form *f) { return (size_t)f->conns * RDMA_REQUESTS * sizeof(struct rdma_cts); }
 
 static void open_side(struct side *s, const struct form *f, struct ibv_device *device, uint32_t rank,
 		      struct p2p_progress *team, const struct p2p_clock *clock) {
@@ -195,23 +196,23 @@ static void open_side(struct side *s, const struct form *f, struct ibv_device *d
 	end->engine = &engine;
 	end->rank = rank;
 	end->bytes = region_bytes();
-	end->ways = (struct rdma_ways){.window = f->window,
-				       .signal_every = f->signal_every,
-				       .inlined = f->inlined,
-				       .pre_granted = f->pre_granted,
-				       .by_order = f->by_order,
-				       .apart = f->apart,
-				       .in_memory = f->in_memory,
-				       .train = f->train};
+	end->config = (struct rdma_config){.window = f->window,
+					   .signal_every = f->signal_every,
+					   .inlined = f->inlined,
+					   .pre_granted = f->pre_granted,
+					   .by_order = f->by_order,
+					   .separate_imm = f->separate_imm,
+					   .in_memory = f->in_memory,
+					   .burst = f->burst};
 	uint32_t each = groups_of(f) * f->qps;
 	end->cq = calloc(2 * groups_of(f), sizeof *end->cq);
 	end->qp = calloc(2 * each, sizeof *end->qp);
-	end->busy = calloc(2 * each, sizeof *end->busy);
+	end->pending = calloc(2 * each, sizeof *end->pending);
 	end->out = calloc(f->conns, sizeof *end->out);
 	end->in = calloc(f->conns, sizeof *end->in);
 	end->peer = calloc(1, sizeof *end->peer);
 	s->index = calloc(2 * MOST, sizeof *s->index);
-	MUST(end->cq && end->qp && end->busy && end->out && end->in && end->peer && s->index);
+	MUST(end->cq && end->qp && end->pending && end->out && end->in && end->peer && s->index);
 	/* Queue pair i of one side is connected with i of the other: rank 0's to rank 1 come first. */
 	make_queues(s, f, rank == 1);
 	make_queues(s, f, rank == 0);
@@ -225,7 +226,7 @@ static void open_side(struct side *s, const struct form *f, struct ibv_device *d
 					.in = f->conns,
 					.inbox = s->inbox,
 					.words = (struct rdma_words *)s->control,
-					.says = (struct rdma_words *)s->control + 1};
+					.outgoing = (struct rdma_words *)s->control + 1};
 	end->source = s->source;
 	end->source_lkey = s->mrs[0]->lkey;
 	end->inbox_rkey = s->mrs[1]->rkey;
@@ -280,7 +281,7 @@ static void close_side(struct side *s, int order) {
 		MUST(!ibv_destroy_cq(end->cq[order == 0 ? end->cqs - 1 - i : i]));
 	for (uint32_t k = 0; k < end->outs; k++)
 		free(end->out[k].bins);
-	void *pieces[] = {end->cq, end->qp, end->busy, end->out, end->in, end->peer, s->index};
+	void *pieces[] = {end->cq, end->qp, end->pending, end->out, end->in, end->peer, s->index};
 	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
 		free(pieces[i]);
 	for (int i = 0; i < 3; i++)
@@ -334,11 +335,11 @@ static void strays(const struct form *f, struct side *s) {
 	struct rdma_end *end = &s->end;
 	struct rdma_conn *c = end->in;
 	struct p2p_error e = {0};
-	struct run x = {.l = {.ctx = &s->ctx, .b = &s->batch, .e = &e}, .end = end, .w = &end->ways};
+	struct run x = {.l = {.ctx = &s->ctx, .b = &s->batch, .e = &e}, .end = end, .w = &end->config};
 	const uint64_t before = end->misroutes;
 	const uint32_t id[] = {c->id, c->id, c->id, c->id - 1, 0, RDMA_IDS}, request[] = {0, 1, 255, 0, 0, 0};
 	struct ibv_wc wc = {.opcode = IBV_WC_RECV_RDMA_WITH_IMM, .wc_flags = IBV_WC_WITH_IMM};
-	if (f->by_order || f->pre_granted) /* they are not told by what comes */
+	if (f->by_order || f->pre_granted) /* requests are not identified by immediate data */
 		return;
 	wc.wr_id = rdma_wr_id(0, c->qp[0], 0, 0);
 	for (int i = 0; i < 6; i++) {
@@ -395,7 +396,7 @@ static void life(const struct form *f, struct ibv_device **devices, int other, i
 	free(team);
 }
 
-/* Every value of a histogram is in the bin that says so, and no bin is wide. */
+/* Every value of a histogram is in its bin, and no bin is wide. */
 static void bins(void) {
 	for (uint32_t i = 0; i < RDMA_BINS; i++) {
 		const uint64_t least = p2p_rdma_bin(i), next = p2p_rdma_bin(i + 1);

@@ -291,7 +291,7 @@ func TestFakeBadKey(t *testing.T) {
 		}
 		x.ends(t, 3, "success", "success", "remote access error")
 		y.state(t, "ERR")
-		want := fmt.Sprintf("queue pair %d: the remote end asked for memory that it may not use", y.qp.Number())
+		want := fmt.Sprintf("queue pair %d: the remote end accessed memory without permission", y.qp.Number())
 		if text, ok := y.c.Event(); !ok || text != want {
 			t.Errorf("event %q, %v, want %q", text, ok, want)
 		}

@@ -12,30 +12,30 @@ import (
 	"sync/atomic"
 )
 
-// Limits are what a device can have, all its processes together.
+// Limits are the limits of a device, for all its processes together.
 type Limits struct {
 	QPs        int // queue pairs
-	QPWRs      int // work requests of a send or receive queue; fewer where they carry much inline data
+	QPWRs      int // work requests of a send or receive queue; fewer with much inline data
 	SGE        int // buffers of a work request
 	CQs        int // completion queues
 	CQE        int // entries of a completion queue
 	MRs        int // memory regions
-	ReadAtomic int // reads and atomics under way towards a queue pair
+	ReadAtomic int // outstanding reads and atomics of a queue pair
 }
 
 // Context is an opened device with a protection domain. Methods may be called from any goroutine.
 type Context struct {
 	name      string
-	transport string // as Device has it
+	transport string // as in Device
 	limits    Limits
 	atomic    bool // the device has atomics
 	p         *C.struct_ibv_context
 	pd        *C.struct_ibv_pd
 
-	qps, cqs, mrs atomic.Int32 // that are open
+	qps, cqs, mrs atomic.Int32 // open objects
 }
 
-// Open opens the device of that name.
+// Open opens the device with that name.
 func Open(name string) (*Context, error) {
 	if err := Load(); err != nil {
 		return nil, err
@@ -87,19 +87,19 @@ func (c *Context) open() error {
 	return nil
 }
 
-// Name is the device's.
+// Name is the device's name.
 func (c *Context) Name() string { return c.name }
 
-// Limits are the device's.
+// Limits are the device's limits.
 func (c *Context) Limits() Limits { return c.limits }
 
-// Objects counts what is open of this context.
+// Objects returns the numbers of open objects of this context.
 func (c *Context) Objects() (qps, cqs, mrs int) {
 	return int(c.qps.Load()), int(c.cqs.Load()), int(c.mrs.Load())
 }
 
-// Close closes the device. It closes nothing, and is an error, while objects of the context are open. A second Close
-// does nothing.
+// Close closes the device. It fails, and does nothing, while objects of the context are open. A second Close does
+// nothing.
 func (c *Context) Close() error {
 	if c.p == nil {
 		return nil
@@ -112,12 +112,12 @@ func (c *Context) Close() error {
 	return err
 }
 
-// troubles are the asynchronous events after which something of the context does not work. %d is a number of the object.
+// troubles are the asynchronous events that report errors. %d is the number of the object.
 var troubles = map[int]string{
 	C.IBV_EVENT_CQ_ERR:        "completion queue error: it overran",
 	C.IBV_EVENT_QP_FATAL:      "queue pair %d: fatal error",
 	C.IBV_EVENT_QP_REQ_ERR:    "queue pair %d: invalid request from the remote end",
-	C.IBV_EVENT_QP_ACCESS_ERR: "queue pair %d: the remote end asked for memory that it may not use",
+	C.IBV_EVENT_QP_ACCESS_ERR: "queue pair %d: the remote end accessed memory without permission",
 	C.IBV_EVENT_PATH_MIG_ERR:  "queue pair %d: path migration failed",
 	C.IBV_EVENT_DEVICE_FATAL:  "device removed or failed",
 	C.IBV_EVENT_PORT_ERR:      "port error: port %d is down",
@@ -126,8 +126,8 @@ var troubles = map[int]string{
 	C.IBV_EVENT_WQ_FATAL:      "work queue error",
 }
 
-// Event takes an asynchronous event that tells of trouble, if there is one, without waiting. Events that only inform,
-// such as the first message of a connection, are passed over.
+// Event takes an asynchronous event that reports an error, if there is one, without waiting. It skips informational
+// events, such as the first message of a connection.
 func (c *Context) Event() (string, bool) {
 	var kind C.int
 	var number C.uint

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// HardwareCounters reads what the driver counts for the port, in all processes, by the driver's names; it is empty for
-// a device that counts nothing. Drivers refresh the values every ten milliseconds or so.
+// HardwareCounters reads the driver's counters of the port, for all processes, by the driver's names; none if the
+// device has no counters. Drivers update the values about every ten milliseconds.
 func HardwareCounters(device string, port int) map[string]uint64 {
 	out := map[string]uint64{}
 	for _, kind := range []string{"counters", "hw_counters"} {
@@ -33,9 +33,9 @@ func HardwareCounters(device string, port int) map[string]uint64 {
 	return out
 }
 
-// What the drivers call it when the requester, the end that sends, had to send again. The responder's counters
-// (send_rnr_err, out_of_sequence) are left out: they say the same of the same events. Those of rxe were seen to count;
-// those of mlx5, bnxt_re, ionic, mana, irdma and efa are from the drivers' sources and documentation only.
+// Drivers' names of counters of retransmissions by the requester, which is the sending end. The responder's counters
+// (send_rnr_err, out_of_sequence) are left out: they count the same events. The names of rxe were tested; those of
+// mlx5, bnxt_re, ionic, mana, irdma and efa are from the drivers' sources and documentation only.
 var (
 	rnrNames = []string{
 		"rcvd_rnr_err",         // rxe
@@ -55,20 +55,21 @@ var (
 	}
 )
 
-// Retries sums, of a port's counters, how often this end had to send again: because the other end had posted no
-// receive, and for other reasons, losses above all. Not ok where the driver counts none of it.
+// Retries sums a port's counters of retransmissions by this end: because the other end had posted no receive, and for
+// other reasons, mostly losses. ok is false if the driver has no such counter.
 func Retries(counters map[string]uint64) (rnr, retries uint64, ok bool) {
 	rnr, hasRNR := sum(counters, rnrNames)
 	retries, hasRetries := sum(counters, retryNames)
 	return rnr, retries, hasRNR || hasRetries
 }
 
-// PortBytes is what, of a port's counters, crossed it each way. Not ok where the driver counts no bytes, as rxe.
+// PortBytes returns the bytes in each direction from a port's counters. ok is false if the driver does not count bytes,
+// such as rxe.
 func PortBytes(counters map[string]uint64) (sent, received uint64, ok bool) {
 	sent, hasSent := sum(counters, []string{"port_xmit_data"})
 	received, hasReceived := sum(counters, []string{"port_rcv_data"})
 	if hasSent && hasReceived {
-		return 4 * sent, 4 * received, true // InfiniBand counts words of four bytes, and others do as it does
+		return 4 * sent, 4 * received, true // InfiniBand counts words of four bytes, and other drivers do the same
 	}
 	sent, hasSent = sum(counters, []string{"tx_bytes", "tx_rdma_ucast_bytes", "ip4OutOctets", "ip6OutOctets"})
 	received, hasReceived = sum(counters, []string{"rx_bytes", "rx_rdma_ucast_bytes", "ip4InOctets", "ip6InOctets"})

@@ -18,7 +18,7 @@ import (
 	"github.com/p2pbench/p2pbench/internal/gpu"
 )
 
-// Device is an RDMA device and what it said when it was listed.
+// Device is an RDMA device and its properties when it was listed.
 type Device struct {
 	Name      string `json:"name"`               // the kernel's: "mlx5_0", "rxe0"
 	Transport string `json:"transport"`          // "InfiniBand", which is RoCE on Ethernet, "iWARP", "usNIC" or "other"
@@ -29,14 +29,14 @@ type Device struct {
 	Err       error  `json:"-"`                  // why it could not be
 }
 
-// Port is a port of a device. Ports are counted from 1.
+// Port is a port of a device. Ports are numbered from 1.
 type Port struct {
 	Number    int     `json:"number"`
 	State     string  `json:"state"`      // "ACTIVE" can send; "DOWN", "INIT", "ARMED", "ACTIVE_DEFER"
 	LinkLayer string  `json:"link_layer"` // "Ethernet" or "InfiniBand"
 	LID       uint16  `json:"lid"`        // 0 on Ethernet
 	MTU       int     `json:"mtu"`        // in use, bytes of payload
-	Largest   uint64  `json:"largest"`    // bytes that a message can have
+	Largest   uint64  `json:"largest"`    // maximum bytes of a message
 	Rate      float64 `json:"rate"`       // Gb/s, 0 if unknown
 	GIDs      []GID   `json:"gids"`
 }
@@ -52,7 +52,7 @@ const (
 type GID struct {
 	Index  int      `json:"index"`
 	Value  [16]byte `json:"value"`
-	Type   string   `json:"type"`             // "IB", "RoCE v1", "RoCE v2", or "" where library and kernel do not tell
+	Type   string   `json:"type"`             // "IB", "RoCE v1", "RoCE v2", or "" if unknown
 	Netdev string   `json:"netdev,omitempty"` // the network interface whose address it is
 }
 
@@ -61,7 +61,8 @@ func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g.Value).Unmap() }
 
 func (g GID) String() string { return fmt.Sprintf("%s (%s, index %d)", g.Addr(), g.Type, g.Index) }
 
-// Devices lists what this machine has, in the library's order. The error wraps gpu.ErrUnsupported when it has none.
+// Devices lists the RDMA devices of this machine, in the library's order. If there are none, the error wraps
+// gpu.ErrUnsupported.
 func Devices() ([]Device, error) {
 	if err := Load(); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func describe(d *C.struct_ibv_device) Device {
 	return out
 }
 
-// ask opens the device to hear what it is.
+// ask opens the device and reads its properties.
 func (d *Device) ask(from *C.struct_ibv_device) (err error) {
 	var context *C.struct_ibv_context
 	if context, err = open(d.Name, from); err != nil {
@@ -161,7 +162,7 @@ func open(name string, d *C.struct_ibv_device) (*C.struct_ibv_context, error) {
 	var context *C.struct_ibv_context
 	err := failed(name, "ibv_open_device", C.p2p_verbs_open(d, &context))
 	for _, denied := range []syscall.Errno{syscall.EACCES, syscall.EPERM, syscall.ENOENT} {
-		err = hint(err, denied, "this process needs /dev/infiniband/uverbs* to read and write (in a container: --device=/dev/infiniband)")
+		err = hint(err, denied, "this process needs read and write access to /dev/infiniband/uverbs* (in a container: --device=/dev/infiniband)")
 	}
 	return context, err
 }
@@ -196,15 +197,15 @@ func mtuCode(size int) C.int {
 	return code
 }
 
-// laneRate is what ibv_port_attr.active_speed means, in Gb/s: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR.
+// laneRate converts ibv_port_attr.active_speed to Gb/s: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR.
 func laneRate(speed int) float64 {
 	return map[int]float64{1: 2.5, 2: 5, 4: 10, 8: 10, 16: 14, 32: 25, 64: 50, 128: 100}[speed]
 }
 
-// lanes is what ibv_port_attr.active_width means.
+// lanes converts ibv_port_attr.active_width.
 func lanes(width int) float64 { return map[int]float64{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}[width] }
 
-// gids asks for the port's; slots is how many entries the tables of all ports have.
+// gids returns the port's GIDs; slots is the number of entries of all ports' tables.
 func gids(device string, context *C.struct_ibv_context, p *Port, slots int) ([]GID, error) {
 	if slots == 0 {
 		return nil, nil
@@ -242,7 +243,7 @@ func gidType(device string, p *Port, e *C.struct_ibv_gid_entry) string {
 	return gidTypeOfOld(device, p, int(e.gid_index))
 }
 
-// Port returns the port of that number.
+// Port returns the port with that number.
 func (d Device) Port(number int) (Port, error) {
 	if d.Err != nil {
 		return Port{}, d.Err
@@ -255,8 +256,8 @@ func (d Device) Port(number int) (Port, error) {
 	return Port{}, fmt.Errorf("verbs: %s: no port %d: it has ports 1 to %d", d.Name, number, len(d.Ports))
 }
 
-// DefaultGID returns the port's address that most likely reaches others: RoCE v2 over an IPv4 address, over a global
-// IPv6 address, over a link-local one; RoCE v1; the first of an InfiniBand port.
+// DefaultGID returns the port's address that most likely can reach other hosts: RoCE v2 over an IPv4 address, over a
+// global IPv6 address, over a link-local one; RoCE v1; the first of an InfiniBand port.
 func (d Device) DefaultGID(port int) (GID, error) {
 	p, err := d.Port(port)
 	if err != nil {
@@ -272,7 +273,7 @@ func (d Device) DefaultGID(port int) (GID, error) {
 	return GID{}, fmt.Errorf("verbs: %s port %d: no GID: is a subnet manager running?", d.Name, port)
 }
 
-// rank is lower for the better choice. Equals go by index.
+// rank is lower for a better choice. Of equal ones the lower index is chosen.
 func (g GID) rank() int {
 	addr := netip.AddrFrom16(g.Value)
 	switch {
@@ -288,7 +289,7 @@ func (g GID) rank() int {
 	return 2
 }
 
-// GIDAt returns the port's address of that index.
+// GIDAt returns the port's address at that index.
 func (d Device) GIDAt(port, index int) (GID, error) {
 	p, err := d.Port(port)
 	if err != nil {

@@ -353,7 +353,7 @@ func TestFakeRegister(t *testing.T) {
 				a, _ := two(t)
 				e := lone(t, a, spec{})
 				_, err := e.c.Register(1<<46, 4096, all)
-				says(t, err, "ibv_reg_mr: bad address (14): no memory that a device may use is at 0x400000000000", "nvidia_peermem")
+				says(t, err, "ibv_reg_mr: bad address (14): there is no memory for devices at 0x400000000000", "nvidia_peermem")
 				_, err = e.c.Register(e.addr(), size, verbs.RemoteWrite)
 				says(t, err, "ibv_reg_mr: invalid argument (22)")
 				mr, err := e.c.Register(e.addr(), size, all|verbs.RelaxedOrdering)

@@ -1,11 +1,11 @@
 /*
- * libverbs.h: libibverbs, found at run time. The distribution's <infiniband/verbs.h> gives the types and the calls of
- * the data path, ibv_post_send, ibv_post_recv and ibv_poll_cq, which are inline and go through the context. Everything
- * that the library exports is called through a table: ibv.open_device is its ibv_open_device. Two lists name all of
- * them; from these come the table and the look-up (libverbs.c).
+ * libverbs.h: libibverbs, loaded at run time. The distribution's <infiniband/verbs.h> has the types and the functions
+ * of the data path, ibv_post_send, ibv_post_recv and ibv_poll_cq, which are inline and call through the context.
+ * Exported functions are called through a table: ibv.open_device is ibv_open_device. Two lists name all of them; the
+ * table and the look-up (libverbs.c) are generated from the lists.
  *
- * Never call an exported function by its own name, nor ibv_query_port, ibv_reg_mr, ibv_query_gid_table and the like,
- * which the header turns into calls of exported ones: it would link the library.
+ * Never call an exported function by its own name, nor functions such as ibv_query_port, ibv_reg_mr and
+ * ibv_query_gid_table, which the header implements by exported ones: that would link the library.
  */
 #ifndef P2P_LIBVERBS_H
 #define P2P_LIBVERBS_H
@@ -36,13 +36,13 @@
 	X(ibv_query_qp, query_qp)                                                                                      \
 	X(ibv_destroy_qp, destroy_qp)
 
-/* NULL in the table where the library is too old. */
+/* NULL in the table if the library is too old. */
 #define VERBS_OPTIONAL(X)                                                                                              \
 	X(ibv_reg_mr_iova2, reg_mr_iova2)                                                                              \
 	X(ibv_reg_dmabuf_mr, reg_dmabuf_mr)                                                                            \
 	X(_ibv_query_gid_table, query_gid_table)
 
-/* The types are the header's, so that a difference between declaration and use does not compile. */
+/* The types are taken from the header, so that a wrong use does not compile. */
 #define X(symbol, name) __typeof__(&symbol) name;
 struct p2p_verbs_functions {
 	VERBS_REQUIRED(X)

@@ -12,12 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access is what may be done with a memory region.
+// Access is the permissions of a memory region.
 type Access uint32
 
-// LocalWrite is for memory that is received into or read into; it must go with RemoteWrite and RemoteAtomic.
-// RelaxedOrdering lets writes over PCIe overtake each other; a completion still tells that all are there. Where it is
-// unknown it is left out.
+// LocalWrite is for memory that the device writes; RemoteWrite and RemoteAtomic require it. RelaxedOrdering allows
+// writes over PCIe to be reordered; after a completion all are visible. It is left out if the library does not know it.
 const (
 	LocalWrite      Access = C.IBV_ACCESS_LOCAL_WRITE
 	RemoteWrite     Access = C.IBV_ACCESS_REMOTE_WRITE
@@ -28,12 +27,12 @@ const (
 
 // MR is registered memory.
 type MR struct {
-	LKey, RKey uint32 // for this end's work requests, and for the remote end's
+	LKey, RKey uint32 // for work requests of this end and of the remote end
 	c          *Context
 	p          *C.struct_ibv_mr
 }
 
-// Register registers memory of this process, or of a GPU whose driver lets devices reach it by its address.
+// Register registers memory of this process, or of a GPU whose driver lets devices access it by address.
 func (c *Context) Register(addr uintptr, bytes uint64, access Access) (*MR, error) {
 	if err := c.open(); err != nil {
 		return nil, err
@@ -42,13 +41,13 @@ func (c *Context) Register(addr uintptr, bytes uint64, access Access) (*MR, erro
 	errno := C.p2p_verbs_reg(c.pd, C.uintptr_t(addr), C.size_t(bytes), C.uint(access), &p)
 	if err := c.fail("ibv_reg_mr", errno); err != nil {
 		err = hint(err, syscall.ENOMEM, "%s", c.lockedMemory(bytes))
-		return nil, hint(err, syscall.EFAULT, "no memory that a device may use is at %#x (for GPU memory: load nvidia_peermem, or use dma-buf)", addr)
+		return nil, hint(err, syscall.EFAULT, "there is no memory for devices at %#x (for GPU memory: load nvidia_peermem, or use dma-buf)", addr)
 	}
 	return c.region(p), nil
 }
 
-// RegisterDMABuf registers bytes of a dma-buf from an offset on. The remote end, and this one's work requests, address
-// them from iova. The descriptor may be closed afterwards. Without support for it the error wraps gpu.ErrUnsupported.
+// RegisterDMABuf registers bytes of a dma-buf from an offset on. Work requests of both ends address them from iova. The
+// descriptor may be closed afterwards. If it is not supported, the error wraps gpu.ErrUnsupported.
 func (c *Context) RegisterDMABuf(fd int, offset, bytes, iova uint64, access Access) (*MR, error) {
 	if err := c.open(); err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (c *Context) region(p *C.struct_ibv_mr) *MR {
 	return &MR{LKey: uint32(p.lkey), RKey: uint32(p.rkey), c: c, p: p}
 }
 
-// lockedMemory says what to do when memory could not be locked.
+// lockedMemory returns what to do if memory could not be locked.
 func (c *Context) lockedMemory(bytes uint64) string {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {

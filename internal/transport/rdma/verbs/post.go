@@ -7,13 +7,13 @@ import "C"
 
 import "fmt"
 
-// Op is what a send does.
+// Op is the operation of a send.
 type Op int
 
 // The operations on the other end's memory.
 const (
 	Write    Op = C.IBV_WR_RDMA_WRITE
-	WriteImm Op = C.IBV_WR_RDMA_WRITE_WITH_IMM // and takes a receive of the other end
+	WriteImm Op = C.IBV_WR_RDMA_WRITE_WITH_IMM // and consumes a receive of the other end
 	Read     Op = C.IBV_WR_RDMA_READ
 )
 
@@ -27,8 +27,8 @@ type Send struct {
 	Bytes      uint32
 	Remote     uint64 // address
 	RKey       uint32
-	Inline     bool // the bytes are taken when it is posted; LKey need not be set
-	Unsignaled bool // completes without saying so, unless it fails
+	Inline     bool // the bytes are copied when it is posted; LKey need not be set
+	Unsignaled bool // no completion, unless it fails
 }
 
 // PostSend posts a work request.
@@ -46,17 +46,17 @@ func (q *QP) PostSend(s Send) error {
 	return q.do("ibv_post_send", func() C.int { return C.p2p_verbs_post(q.p, &work) })
 }
 
-// PostRecv posts a receive without a buffer, which a WriteImm of the other end takes.
+// PostRecv posts a receive without a buffer, which a WriteImm of the other end consumes.
 func (q *QP) PostRecv(id uint64) error {
 	return q.do("ibv_post_recv", func() C.int { return C.p2p_verbs_post_recv(q.p, C.uint64_t(id)) })
 }
 
-// Completion says how a work request ended.
+// Completion is the result of a work request.
 type Completion struct {
 	ID     uint64
 	QP     uint32 // number of the queue pair
-	Err    error  // nil: it succeeded, and the rest holds
-	Status int    // as WCStatus takes it
+	Err    error  // nil: it succeeded, and the fields below are valid
+	Status int    // for WCStatus
 	Recv   bool   // of a receive
 	Imm    uint32
 	Bytes  uint32

@@ -355,7 +355,7 @@ func TestFakeProcesses(t *testing.T) {
 			}
 			x.ends(t, 3, "success", "flushed")
 			x.state(t, "ERR")
-			if text, ok := x.c.Event(); !ok || !strings.Contains(text, "the remote end asked for") {
+			if text, ok := x.c.Event(); !ok || !strings.Contains(text, "the remote end accessed memory") {
 				t.Errorf("event %q, %v", text, ok)
 			}
 		})

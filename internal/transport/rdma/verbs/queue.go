@@ -42,7 +42,7 @@ func (c *Context) NewCQ(depth int) (*CQ, error) {
 // Pointer is the struct ibv_cq, valid until Close.
 func (q *CQ) Pointer() unsafe.Pointer { return unsafe.Pointer(q.p) }
 
-// Depth is how many completions the queue can hold, which may be more than was asked for.
+// Depth is the number of completions that the queue can hold, which may be more than requested.
 func (q *CQ) Depth() int { return q.depth }
 
 // Close destroys the queue. It is an error while a queue pair uses it. A second Close does nothing.
@@ -64,15 +64,16 @@ const (
 	RNRNever   = -1
 )
 
-// QPSpec is what a queue pair shall be. A send has one buffer at most, a receive one or none.
+// QPSpec specifies a queue pair. A send or a receive has at most one buffer.
 type QPSpec struct {
 	CQ      *CQ // for sends and receives
-	SendWRs int // work requests that can be under way
-	RecvWRs int
-	Inline  int // bytes that a send shall be able to carry in itself, where the device can
-	// AckTimeout is how long an acknowledgement is waited for, 4.096 µs << AckTimeout, 1 to 31; 0: AckDefault.
+	SendWRs int // maximum posted sends
+	RecvWRs int // maximum posted receives
+	Inline  int // requested maximum bytes of inline data
+	// AckTimeout is the acknowledgement timeout, 4.096 µs << AckTimeout, 1 to 31; 0: AckDefault.
 	AckTimeout int
-	// RNRRetry is how often a message is sent again that met no receive, 1 to 6; RNRForever or 0; RNRNever.
+	// RNRRetry is the number of retries of a message for which no receive is posted: 1 to 6, RNRNever, or RNRForever,
+	// which is also the meaning of 0.
 	RNRRetry int
 }
 
@@ -130,16 +131,16 @@ func (c *Context) NewQP(s QPSpec) (*QP, error) {
 	return q, nil
 }
 
-// create asks for less inline data until the device agrees: none says how much it can do.
+// create requests less inline data until the device accepts, because no device reports its maximum.
 func (q *QP) create(s QPSpec) error {
 	for inline := s.Inline; ; inline /= 2 {
-		granted := C.struct_ibv_qp_cap{
+		capacity := C.struct_ibv_qp_cap{
 			max_send_wr: C.uint32_t(s.SendWRs), max_recv_wr: C.uint32_t(s.RecvWRs), max_send_sge: 1, max_recv_sge: 1,
 			max_inline_data: C.uint32_t(inline),
 		}
-		errno := C.p2p_verbs_qp(q.c.pd, s.CQ.p, &granted, &q.p)
+		errno := C.p2p_verbs_qp(q.c.pd, s.CQ.p, &capacity, &q.p)
 		if errno == 0 {
-			q.number, q.psn, q.inline = uint32(q.p.qp_num), rand.Uint32N(1<<24), int(granted.max_inline_data)
+			q.number, q.psn, q.inline = uint32(q.p.qp_num), rand.Uint32N(1<<24), int(capacity.max_inline_data)
 			return nil
 		}
 		if inline == 0 {
@@ -162,10 +163,10 @@ func (q *QP) Pointer() unsafe.Pointer { return unsafe.Pointer(q.p) }
 // Number identifies the queue pair on its device.
 func (q *QP) Number() uint32 { return q.number }
 
-// PSN is the sequence number that this end starts with.
+// PSN is the first packet sequence number of this end.
 func (q *QP) PSN() uint32 { return q.psn }
 
-// Inline is how many bytes a send can carry in itself: more than was asked for, or less.
+// Inline is the maximum bytes of inline data: more than requested, or less.
 func (q *QP) Inline() int { return q.inline }
 
 // Init takes the queue pair to INIT, where receives may be posted: post them before Connect.
@@ -186,31 +187,30 @@ func (q *QP) Init(port int) error {
 	return nil
 }
 
-// Remote is the other end of a connection, and the way to it.
+// Remote is the other end of a connection, and the path to it.
 type Remote struct {
 	Number uint32   `json:"number"` // of its queue pair
-	PSN    uint32   `json:"psn"`    // the sequence number that it starts with
+	PSN    uint32   `json:"psn"`    // its first packet sequence number
 	LID    uint16   `json:"lid"`
 	GID    [16]byte `json:"gid"`
 	MTU    int      `json:"mtu"` // of its port, bytes; the smaller one of the two ends is used
 
-	// The connecting end's choice.
+	// Chosen by the connecting end.
 	SGID         int   `json:"-"` // index of its own GID
 	TrafficClass uint8 `json:"-"`
 	ServiceLevel uint8 `json:"-"`
 }
 
-// Local is this end as the other one needs it, with one of its port's GIDs. It is known after Init.
+// Local describes this end for the other end's Connect, with one of its port's GIDs. Call it after Init.
 func (q *QP) Local(g GID) Remote {
 	return Remote{Number: q.number, PSN: q.psn, LID: q.lid, GID: g.Value, MTU: q.mtu}
 }
 
-// AckDefault is 4.3 s, which is what NCCL takes since 2.23. 67 ms (14) pass in soft-RoCE before a window of 64 KiB
-// messages is through.
+// AckDefault is 4.3 s, as in NCCL since 2.23. With 67 ms (14), a window of 64 KiB messages can time out in soft-RoCE.
 const AckDefault = 20
 
-// As ibv_qp_attr has them: a message without an acknowledgement is sent seven times more; a sender that met no receive is
-// asked to wait for 0.64 ms.
+// Values of ibv_qp_attr: a message without an acknowledgement is retried seven times; a sender for whose message no
+// receive is posted waits for 0.64 ms.
 const (
 	ackRetries = 7
 	rnrTimer   = 12
@@ -243,7 +243,7 @@ func (q *QP) Connect(r Remote) error {
 	return q.do("ibv_modify_qp to RTS", func() C.int { return C.p2p_verbs_rts(q.p, &path) })
 }
 
-// states are the words of enum ibv_qp_state, in its order.
+// states are the names of enum ibv_qp_state, in its order.
 var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"}
 
 // State asks the device for the queue pair's state: "RESET", "INIT", "RTR", "RTS", "ERR".
@@ -258,7 +258,7 @@ func (q *QP) State() (string, error) {
 	return states[state], nil
 }
 
-// Fail takes the queue pair to ERR: what was posted completes, flushed.
+// Fail takes the queue pair to ERR: posted work requests complete as flushed.
 func (q *QP) Fail() error {
 	return q.do("ibv_modify_qp to ERR", func() C.int { return C.p2p_verbs_err(q.p) })
 }

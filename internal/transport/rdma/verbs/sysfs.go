@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sysfs is where the kernel describes devices; tests put a tree of their own here.
+// sysfs is the folder in which the kernel describes devices; tests replace it.
 var sysfs = "/sys"
 
 // classFile reads an attribute of a device; "" if it does not have it.
@@ -26,7 +26,7 @@ func portFile(device string, port int, path ...string) string {
 
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// place says where the device is: its PCI address, or "", and its NUMA node, or -1.
+// place returns the device's PCI address, or "", and its NUMA node, or -1.
 func place(device string) (pci string, numa int) {
 	numa = -1
 	if n, err := strconv.Atoi(classFile(device, "device/numa_node")); err == nil {
@@ -39,7 +39,7 @@ func place(device string) (pci string, numa int) {
 	return pci, numa
 }
 
-// rate is the port's in Gb/s, of "100 Gb/sec (4X EDR)"; 0 if the kernel does not say.
+// rate is the port's rate in Gb/s, from a text such as "100 Gb/sec (4X EDR)"; 0: unknown.
 func rate(device string, port int) float64 {
 	number, _, _ := strings.Cut(portFile(device, port, "rate"), " Gb/sec")
 	gbps, err := strconv.ParseFloat(number, 64)
@@ -53,7 +53,7 @@ func gidNetdev(device string, port, index int) string {
 	return portFile(device, port, "gid_attrs/ndevs", strconv.Itoa(index))
 }
 
-// gidTypeOfOld is for libraries that do not tell. The kernel writes "IB/RoCE v1" for either.
+// gidTypeOfOld is for libraries that do not report the type. The kernel writes "IB/RoCE v1" for both.
 func gidTypeOfOld(device string, p *Port, index int) string {
 	if p.LinkLayer == "InfiniBand" {
 		return TypeIB

@@ -1,17 +1,17 @@
-// Package verbs is RDMA by libibverbs: devices, their ports and addresses, memory regions, completion queues and
-// reliably connected queue pairs. libibverbs.so.1 is looked for at run time; a binary with this package in it starts on
-// a machine without it. What is sent is the business of C loops elsewhere: they take CQ.Pointer and QP.Pointer and call
-// ibv_post_send, ibv_post_recv and ibv_poll_cq, which are inline. The posting and polling of this package is one call
-// from Go for each, for set-up and tests.
+// Package verbs is a Go interface to libibverbs: devices, their ports and addresses, memory regions, completion queues
+// and reliably connected queue pairs. libibverbs.so.1 is loaded at run time; a binary that contains this package starts
+// on a machine without it. Timed loops in C take CQ.Pointer and QP.Pointer and call ibv_post_send, ibv_post_recv and
+// ibv_poll_cq, which are inline functions. Posting and polling in this package takes one cgo call each; it is for
+// set-up and tests.
 //
 // A queue pair goes through these states:
 //
-//	NewQP      Init(port)     Connect(remote)          Fail(), or a request that failed
-//	  RESET ------> INIT ------------> RTR --> RTS ------------> ERR: all that is left is flushed
+//	NewQP      Init(port)     Connect(remote)          Fail(), or a failed request
+//	  RESET ------> INIT ------------> RTR --> RTS ------------> ERR: requests are flushed
 //	                receives may       sends may
 //	                be posted          be posted
 //
-// Devices whose transport is iWARP are listed but cannot be connected: that takes rdma_cm.
+// Devices whose transport is iWARP are listed but cannot be connected: that needs rdma_cm.
 //
 // P2PBENCH_LIBIBVERBS names another file to load.
 package verbs
@@ -71,7 +71,8 @@ func library() (string, error) {
 	})
 }
 
-// failed makes an error of an errno that a verb returned; nil for 0. where is the device's name, what the verb's.
+// failed makes an error from an errno that a verb returned; nil for 0. where is the name of the device, what that of
+// the verb.
 func failed(where, what string, errno C.int) error {
 	if errno == 0 {
 		return nil
@@ -84,7 +85,7 @@ func failed(where, what string, errno C.int) error {
 	return fmt.Errorf("verbs: %s: %s: %w (%d)", where, what, code, int(code))
 }
 
-// hint adds what the user can do to an error that has this errno.
+// hint adds what the user can do to an error with this errno.
 func hint(err error, errno syscall.Errno, format string, args ...any) error {
 	if !errors.Is(err, errno) {
 		return err
@@ -92,7 +93,7 @@ func hint(err error, errno syscall.Errno, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))
 }
 
-// statuses are the words of enum ibv_wc_status, in its order.
+// statuses are the texts of enum ibv_wc_status.
 var statuses = []string{
 	C.IBV_WC_SUCCESS:            "success",
 	C.IBV_WC_LOC_LEN_ERR:        "local length error",
@@ -120,7 +121,7 @@ var statuses = []string{
 	C.IBV_WC_TM_RNDV_INCOMPLETE: "tag matching rendezvous incomplete",
 }
 
-// WCStatus says the status of a completion, an ibv_wc_status, in words.
+// WCStatus returns the text of a completion's status, an ibv_wc_status.
 func WCStatus(status int) string {
 	if status < 0 || status >= len(statuses) {
 		return fmt.Sprintf("status %d", status)

@@ -1,31 +1,31 @@
 /*
- * verbs.h: the verbs that set a connection up, as the Go side calls them. Every function that can fail returns an
- * errno, 0 for success, whichever of the ways to say so the verb has.
+ * verbs.h: the verbs for set-up, for calls from Go. Every function that can fail returns an errno, 0 for success,
+ * however the verb itself reports errors.
  */
 #ifndef P2P_VERBS_H
 #define P2P_VERBS_H
 
 #include "libverbs.h"
 
-/* The list is the caller's, to free with p2p_verbs_free. */
+/* The caller frees the list with p2p_verbs_free. */
 int p2p_verbs_list(struct ibv_device ***list, int *n);
 void p2p_verbs_free(struct ibv_device **list);
 
-/* Its asynchronous events are read without waiting. */
+/* Asynchronous events of the context are read without waiting. */
 int p2p_verbs_open(struct ibv_device *device, struct ibv_context **context);
 int p2p_verbs_close(struct ibv_context *context);
 int p2p_verbs_query(struct ibv_context *context, struct ibv_device_attr *attr);
 int p2p_verbs_port(struct ibv_context *context, int port, struct ibv_port_attr *attr);
 
-enum { P2P_VERBS_UNKNOWN = -1 }; /* gid_type where the library is too old to tell */
+enum { P2P_VERBS_UNKNOWN = -1 }; /* gid_type from a library that is too old to report it */
 
-/* Fills table with the GIDs that are not zero, size at most; *n is how many. */
+/* Fills table with at most size GIDs that are not zero; *n is their number. */
 int p2p_verbs_gids(struct ibv_context *context, int port, struct ibv_gid_entry *table, int size, int *n);
 
 /* name has room for IF_NAMESIZE; "" if there is no such interface. */
 void p2p_verbs_netdev(uint32_t index, char *name);
 
-/* Takes an event if there is one: *type is an ibv_event_type, *number the queue pair's or port's where it has one. */
+/* Takes an event if there is one: *type is an ibv_event_type, *number that of its queue pair or port, if any. */
 int p2p_verbs_event(struct ibv_context *context, int *type, unsigned *number);
 
 int p2p_verbs_pd(struct ibv_context *context, struct ibv_pd **pd);
@@ -37,11 +37,11 @@ int p2p_verbs_dereg(struct ibv_mr *mr);
 int p2p_verbs_cq(struct ibv_context *context, int depth, struct ibv_cq **cq);
 int p2p_verbs_destroy_cq(struct ibv_cq *cq);
 
-/* An RC queue pair whose sends and receives complete on cq, not all signalled. cap becomes what was granted. */
+/* An RC queue pair whose sends and receives complete on cq, not all signalled. *cap becomes the actual capacity. */
 int p2p_verbs_qp(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp_cap *cap, struct ibv_qp **qp);
 int p2p_verbs_destroy_qp(struct ibv_qp *qp);
 
-/* The way from a queue pair to its remote end. */
+/* The path from a queue pair to its remote end. */
 struct p2p_verbs_path {
 	uint32_t number, psn, own_psn;
 	unsigned char gid[16];
@@ -59,7 +59,7 @@ int p2p_verbs_rts(struct ibv_qp *qp, const struct p2p_verbs_path *path);
 int p2p_verbs_err(struct ibv_qp *qp);
 int p2p_verbs_state(struct ibv_qp *qp, int *state);
 
-/* What p2p_verbs_post shall post. flags are ibv_send_flags. */
+/* A work request for p2p_verbs_post. flags are ibv_send_flags. */
 struct p2p_verbs_work {
 	uint64_t id;
 	int op; /* enum ibv_wr_opcode */
@@ -72,8 +72,8 @@ struct p2p_verbs_work {
 };
 
 int p2p_verbs_post(struct ibv_qp *qp, const struct p2p_verbs_work *work);
-int p2p_verbs_post_recv(struct ibv_qp *qp, uint64_t id); /* without a buffer: it takes an immediate */
-/* Returns how many completions were taken, size at most, or a negative errno. */
+int p2p_verbs_post_recv(struct ibv_qp *qp, uint64_t id); /* without a buffer: for immediate data */
+/* Returns the number of completions taken, at most size, or a negative errno. */
 int p2p_verbs_poll(struct ibv_cq *cq, int size, struct ibv_wc *wc);
 uint32_t p2p_verbs_imm(const struct ibv_wc *wc); /* host byte order */
 
