@@ -318,7 +318,7 @@ func (ep *endpoint) describe() {
 	if ep.o.Graph {
 		ep.path.Knobs["cudagraph"] = "window"
 	}
-	ep.path.Knobs["protocol"] = "not told by NCCL" // LL or SIMPLE: every kernel contains both
+	ep.path.Knobs["protocol"] = "not reported by NCCL" // LL or SIMPLE: every kernel contains both
 }
 
 func (ep *endpoint) Describe() transport.Path { return ep.path }

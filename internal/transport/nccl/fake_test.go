@@ -244,7 +244,7 @@ func describes(t *testing.T, o nccl.Options) {
 		version = "2.23.4"
 	}
 	if p.Path != "nccl" || p.Engine != "nccl "+version || p.Completion != "receiver" || *p.ConnectUS <= 0 ||
-		p.Knobs["ctas"] != ctas || p.Knobs["register"] != fmt.Sprint(o.Register) || p.Knobs["protocol"] != "not told by NCCL" {
+		p.Knobs["ctas"] != ctas || p.Knobs["register"] != fmt.Sprint(o.Register) || p.Knobs["protocol"] != "not reported by NCCL" {
 		t.Errorf("%+v", p)
 	}
 	if graph := p.Knobs["cudagraph"]; (graph == "window") != o.Graph {
