@@ -15,40 +15,41 @@ import (
 	"github.com/p2pbench/p2pbench/internal/verdict"
 )
 
-const abHelp = `Measure two binaries, or one with two sets of flags, in turns, and judge: is head slower than base?
+const abHelp = `Measure two binaries, or one binary with two sets of flags, in alternating runs, and tell whether head is slower
+than base.
 
   p2pbench ab --base ./old --head ./new -- PATH FLAGS...
   p2pbench ab -- PATH FLAGS... -- BASE-FLAGS... -- HEAD-FLAGS...
 
-Behind -- stands a path command as it can be typed. The command and the two sets of flags are separated by -- again; both
-sets may be empty. Without binaries and sets both sides are equal, and what is measured is the machine.
+A path command follows the first --. A second and a third -- precede the flags of base and of head; both may be empty.
+Without binaries and flag sets both sides are equal, and the result shows the noise of the machine.
 
-A run is a fresh set of processes. Runs go in blocks A B B A, B A A B, so that what drifts on the machine meets both
-sides alike. With --looks N they are judged N times on the way, at 5 % ÷ N each, and a look that decides ends them. Ctrl-C
-leaves nothing behind.
+A run is a fresh set of processes. The order of runs is A B B A, B A A B, so that drift of the machine affects both sides
+equally. With --looks N the runs are judged N times, at 5 % ÷ N each, and end at the first verdict. Ctrl-C leaves nothing
+behind.
 
 ` + verdictHelp
 
 type abFlags struct {
-	Base string `knob:"base" arg:"binary" group:"what" help:"p2pbench of side A (default: this one)"`
-	Head string `knob:"head" arg:"binary" group:"what" help:"p2pbench of side B (default: this one)"`
+	Base string `knob:"base" arg:"binary" group:"what" help:"p2pbench binary of side A (default: this one)"`
+	Head string `knob:"head" arg:"binary" group:"what" help:"p2pbench binary of side B (default: this one)"`
 	judgeSettings
-	Runs int `knob:"runs" default:"10" range:"4..1000" arg:"N" group:"how" help:"runs a side, an even number; p2pbench calibrate says how many it takes"`
+	Runs int `knob:"runs" default:"10" range:"4..1000" arg:"N" group:"how" help:"runs per side, an even number; p2pbench calibrate computes how many are needed"`
 	seriesSettings
 	verdictView
 }
 
-// seriesSettings are of commands that run again and again.
+// seriesSettings are the flags of commands that start many runs.
 type seriesSettings struct {
-	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"begin no runs that would not end within this time (default: none)"`
-	Keep   string        `knob:"keep" arg:"folder" group:"output" help:"keep the run files there"`
-	Quiet  bool          `knob:"quiet,q" group:"output" help:"nothing on stderr but errors"`
+	Budget time.Duration `knob:"budget" range:"1s.." group:"how" help:"start no block of runs that would exceed this time (default: none)"`
+	Keep   string        `knob:"keep" arg:"folder" group:"output" help:"keep the run files in this folder"`
+	Quiet  bool          `knob:"quiet,q" group:"output" help:"print only errors on stderr"`
 }
 
 func (a *app) abCommand() *cobra.Command {
 	var f abFlags
 	c := &cobra.Command{
-		Use: "ab [flags] -- PATH FLAGS...", Short: "Measure two binaries or settings in turns, and judge", Long: abHelp,
+		Use: "ab [flags] -- PATH FLAGS...", Short: "Compare two binaries or settings in alternating runs", Long: abHelp,
 		Example: `  p2pbench ab --base ./main --head ./pr -- ipc --sizes 4K,64K,1M
   p2pbench ab --runs 20 -- ipc --sizes 1M -- --engine ce -- --engine sm`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -57,7 +58,7 @@ func (a *app) abCommand() *cobra.Command {
 			}
 			knob.Fill(nil, &f)
 			if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
-				return usagef("ab: %q: what is to be measured stands behind --, such as ab -- ipc --sizes 4K,1M", args[0])
+				return usagef("ab: %q: give the path command after --, such as ab -- ipc --sizes 4K,1M", args[0])
 			}
 			arms, settings, err := f.arms(args)
 			if err != nil {
@@ -105,7 +106,7 @@ func (f abFlags) arms(args []string) (arms [2]seriesArm, settings bool, err erro
 		}
 		if b := arms[i].binary; b != "" {
 			if st, err := os.Stat(b); err != nil || st.IsDir() || st.Mode()&0o111 == 0 {
-				return arms, false, usagef("ab: --%s %s: no program is there", arms[i].name, b)
+				return arms, false, usagef("ab: --%s %s: not an executable file", arms[i].name, b)
 			}
 		}
 	}

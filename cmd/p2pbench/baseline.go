@@ -14,15 +14,15 @@ import (
 	"github.com/p2pbench/p2pbench/internal/verdict/view"
 )
 
-const baselineHelp = `Keep sessions of runs as what is usual, in one text file fit for git, for ` + "`p2pbench compare`" + `.
+const baselineHelp = `Keep accepted sessions of runs in one text file, small enough for git, as BASE of ` + "`p2pbench compare`" + `.
 
-A session is the runs of one directory: fresh processes that followed each other on one machine. The
-file has a line for each session, with where it came from and why it was accepted, and one for each
-of its cells, with the medians of its runs; samples are not kept. A checksum guards it.`
+A session is the runs in one directory: fresh processes, one after another on one machine. The file has one line per
+session, with its machine, version, command and the reason for its acceptance, and one line per cell, with the medians
+of the runs. It has no samples. The last line is a checksum.`
 
 func (a *app) baselineCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "baseline", Short: "Keep sessions of runs to compare with", Long: baselineHelp,
+		Use: "baseline", Short: "Keep accepted sessions of runs to compare with", Long: baselineHelp,
 		Example: `  p2pbench baseline accept main.baseline runs/ --reason "NCCL 2.28"
   p2pbench baseline show main.baseline`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -38,9 +38,9 @@ func (a *app) baselineCommand() *cobra.Command {
 
 func (a *app) baselineAcceptCommand() *cobra.Command {
 	var f struct {
-		Reason string `knob:"reason" arg:"text" group:"what" help:"why these runs are what is usual from now on (needed)"`
-		Fresh  bool   `knob:"fresh" group:"what" help:"leave out the sessions that the file has: what was usual is so no more"`
-		Keep   int    `knob:"keep" default:"10" range:"1..1000" arg:"N" group:"what" help:"keep the latest sessions, at most so many"`
+		Reason string `knob:"reason" arg:"text" group:"what" help:"why these runs are accepted (required)"`
+		Fresh  bool   `knob:"fresh" group:"what" help:"remove the sessions that the file has"`
+		Keep   int    `knob:"keep" default:"10" range:"1..1000" arg:"N" group:"what" help:"number of sessions to keep, the latest ones"`
 	}
 	c := &cobra.Command{
 		Use: "accept FILE RUNS...", Short: "Add sessions to a baseline", Long: baselineHelp,
@@ -56,7 +56,7 @@ func (a *app) baselineAcceptCommand() *cobra.Command {
 			}
 			knob.Fill(nil, &f)
 			if f.Reason == "" {
-				return usagef(`baseline accept: --reason "TEXT" is needed: why are these runs what is usual from now on?`)
+				return usagef(`baseline accept: --reason "TEXT" is required: say why these runs are accepted`)
 			}
 			var b verdict.Baseline
 			if !f.Fresh {

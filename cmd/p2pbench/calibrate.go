@@ -16,31 +16,31 @@ import (
 	"github.com/p2pbench/p2pbench/internal/verdict/view"
 )
 
-const calibrateHelp = `Measure how much runs of the same thing differ on this machine, and answer how many runs a side a
-comparison takes: to find a change by --effect in any one cell, and to pass equal sides, each in at
-least 90 % of comparisons. No formula: the change is injected into comparisons of runs that are drawn
-from those measured, in blocks as they followed each other.`
+const calibrateHelp = `Measure how much identical runs differ on this machine, and compute how many runs per side a
+comparison needs to detect a change of --effect in any one cell, and to pass equal sides, in at least 90 % of
+comparisons each. The answer comes from simulation: comparisons are drawn from the measured runs, in blocks of
+consecutive runs, and the change is injected into them.`
 
 type calibrateFlags struct {
 	judgeSettings
-	Runs   int    `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more tell more surely"`
-	Most   int    `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"try up to so many runs a side"`
-	At     int    `knob:"at" range:"4..200" arg:"N" group:"expert" help:"try this many runs a side and no others"`
-	Trials int    `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"comparisons that are drawn for each number of runs"`
-	From   string `knob:"from" arg:"folder" group:"what" help:"take the runs of this folder, in the order of time, and measure nothing"`
+	Runs   int    `knob:"runs" default:"20" range:"8..1000" arg:"N" group:"how" help:"runs to measure; more runs give a more certain answer"`
+	Most   int    `knob:"most" default:"60" range:"4..200" arg:"N" group:"how" help:"largest number of runs per side to try"`
+	At     int    `knob:"at" range:"4..200" arg:"N" group:"expert" help:"try only this number of runs per side"`
+	Trials int    `knob:"trials" default:"200" range:"50..10000" arg:"N" group:"expert" help:"simulated comparisons for each number of runs"`
+	From   string `knob:"from" arg:"folder" group:"what" help:"use the runs in this folder, ordered by time, instead of measuring"`
 	seriesSettings
 	calibrationView
 }
 
-// calibrationView says how a calibration is shown.
+// calibrationView is --format of calibrate.
 type calibrationView struct {
-	Format string `knob:"format" values:"table json md" group:"output" help:"what stdout gets"`
+	Format string `knob:"format" values:"table json md" group:"output" help:"format of the result on stdout"`
 }
 
 func (a *app) calibrateCommand() *cobra.Command {
 	var f calibrateFlags
 	c := &cobra.Command{
-		Use: "calibrate [flags] -- PATH FLAGS...", Short: "How many runs does a comparison take here?", Long: calibrateHelp,
+		Use: "calibrate [flags] -- PATH FLAGS...", Short: "Compute the number of runs that a comparison needs", Long: calibrateHelp,
 		Example: `  p2pbench calibrate -- ipc --sizes 4K,64K,1M
   p2pbench calibrate --effect 5% --threshold 3% --from runs/`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ func (a *app) calibrateCommand() *cobra.Command {
 			}
 			knob.Fill(nil, &f)
 			if n := c.ArgsLenAtDash(); n > 0 || n < 0 && len(args) > 0 {
-				return usagef("calibrate: %q: what is to be measured stands behind --, such as calibrate -- ipc --sizes 4K,1M", args[0])
+				return usagef("calibrate: %q: give the path command after --, such as calibrate -- ipc --sizes 4K,1M", args[0])
 			}
 			o, err := f.options()
 			if err != nil {
@@ -100,7 +100,7 @@ func (f calibrateFlags) stored(args []string) ([]verdict.Run, time.Duration, err
 // measureSame measures the same again and again.
 func (a *app) measureSame(ctx context.Context, f calibrateFlags, args []string) ([]verdict.Run, time.Duration, error) {
 	if slices.Contains(args, "--") {
-		return nil, 0, usagef("calibrate: takes one path command: two sets of flags are ab's")
+		return nil, 0, usagef("calibrate: takes one path command; two sets of flags are for ab")
 	}
 	if err := pathArgs("calibrate", args); err != nil {
 		return nil, 0, err
@@ -129,7 +129,7 @@ const leastForNoise = 8
 
 func (a *app) calibrate(f calibrateFlags, runs []verdict.Run, each time.Duration, o verdict.Options) error {
 	if len(runs) < leastForNoise {
-		return usagef("calibrate: %d runs say too little of how runs differ: take %d or more", len(runs), leastForNoise)
+		return usagef("calibrate: %d runs are too few to show how runs differ: use %d or more", len(runs), leastForNoise)
 	}
 	if f.At%2 != 0 {
 		return usagef("calibrate: --at %d: want an even number: a block has two runs of each side", f.At)

@@ -11,26 +11,26 @@ import (
 	"github.com/p2pbench/p2pbench/internal/verdict"
 )
 
-const compareHelp = `Compare stored runs: is HEAD slower than BASE?
+const compareHelp = `Compare stored runs and tell whether HEAD is slower than BASE.
 
-BASE and HEAD are directories of files that runs wrote with --out, one file for each run of fresh processes; directories
-of such directories, one for each session; or a baseline, as p2pbench baseline accept keeps it. Runs of both sides that
-took turns (A B B A, as p2pbench ab --keep leaves them) are compared in their blocks. Where HEAD ran at another time, BASE
-needs three sessions or more, which tell how much sessions differ; with fewer the verdict is ambiguous.
+BASE and HEAD are directories of files that runs wrote with --out, one file per run of fresh processes; directories of
+such directories, one per session; or a baseline that p2pbench baseline accept wrote. Interleaved runs of both sides (A B
+B A, as p2pbench ab --keep stores them) are compared in blocks. If HEAD was measured at another time, BASE needs at least
+three sessions, which show how much sessions differ; with fewer the verdict is ambiguous.
 
 ` + verdictHelp + `
 
-Sides that are not of the same devices, link, driver, libraries, settings and path, or whose cells are missing or
-invalid, are exit code 3. Too few runs are refused.`
+The exit code is 3 if the sides differ in devices, link, driver, libraries, settings or path, or if a cell is missing or
+invalid. Too few runs are refused.`
 
 func (a *app) compareCommand() *cobra.Command {
 	var f struct {
 		judgeSettings
-		Settings bool `knob:"settings" group:"what" help:"the sides differ in settings on purpose, as of ab with two sets of flags"`
+		Settings bool `knob:"settings" group:"what" help:"allow the sides to differ in settings, as those of ab with two sets of flags do"`
 		verdictView
 	}
 	c := &cobra.Command{
-		Use: "compare BASE HEAD", Short: "Is HEAD slower than BASE?", Long: compareHelp,
+		Use: "compare BASE HEAD", Short: "Compare stored runs of two sides", Long: compareHelp,
 		Example: `  p2pbench compare main.baseline runs/
   p2pbench compare kept/base kept/head --format junit`,
 		Args: func(_ *cobra.Command, args []string) error {

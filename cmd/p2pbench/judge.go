@@ -19,15 +19,15 @@ import (
 
 // judgeSettings say what is a regression.
 type judgeSettings struct {
-	Threshold percent  `knob:"threshold" default:"5%" arg:"P%" group:"what" help:"the smallest change that is a regression"`
-	Effect    percent  `knob:"effect" default:"10%" arg:"P%" group:"what" help:"the change that must be excluded for a pass"`
-	Metrics   []string `knob:"metric" values:"p50 p99 GB/s" free:"true" arg:"list" group:"what" help:"figures that are judged, in one family: p50 (from which GB/s follows), p99, GB/s (default: p50)"`
-	Looks     int      `knob:"looks" default:"1" range:"1..10" arg:"N" group:"what" help:"looks at the runs that are planned; each is judged at 5 % ÷ N"`
+	Threshold percent  `knob:"threshold" default:"5%" arg:"P%" group:"what" help:"smallest change that is a regression"`
+	Effect    percent  `knob:"effect" default:"10%" arg:"P%" group:"what" help:"change that a pass must exclude"`
+	Metrics   []string `knob:"metric" values:"p50 p99 GB/s" free:"true" arg:"list" group:"what" help:"figures to compare, as one family: p50 (from which GB/s follows), p99, GB/s (default: p50)"`
+	Looks     int      `knob:"looks" default:"1" range:"1..10" arg:"N" group:"what" help:"number of planned interim looks; each has the error rate 5 % ÷ N"`
 }
 
 // verdictView says how a comparison is shown.
 type verdictView struct {
-	Format string `knob:"format" values:"table json md junit github openmetrics" group:"output" help:"what stdout gets; github: annotations, and the table in the step's summary"`
+	Format string `knob:"format" values:"table json md junit github openmetrics" group:"output" help:"format of the result on stdout; github: annotations, and the table in the step summary"`
 }
 
 // percent is a share that users write in per cent.
@@ -205,9 +205,9 @@ func compareSides(command string, base, head verdict.Side, o verdict.Options, de
 }
 
 // verdictHelp is what help says of verdicts.
-const verdictHelp = `A run is one observation. A change of at least 5 % (--threshold) that is not by chance is a regression (exit code 1);
-where 10 % (--effect) are excluded it is a pass (0); all else is ambiguous (6). Bounds hold for all cells together at 95 %.
-docs/ci.md explains the method.`
+const verdictHelp = `A run is one observation. A significant slow-down of at least 5 % (--threshold) is a regression (exit code 1). It is a
+pass (0) if a slow-down of 10 % (--effect) is excluded, and else ambiguous (6). Bounds hold for all cells together at
+95 %. docs/ci.md explains the method.`
 
 // say writes a line to stderr unless it shall be quiet.
 func (a *app) say(quiet bool, format string, args ...any) {

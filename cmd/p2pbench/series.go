@@ -43,7 +43,7 @@ func newSeries(command, keep string, budget time.Duration) (s *series, done func
 		return s, func() { _ = os.RemoveAll(s.dir) }, err
 	}
 	if entries, gone := os.ReadDir(keep); gone == nil && len(entries) > 0 {
-		return nil, nil, usagef("%s: --keep %s: the folder is not empty: runs of several series do not mix", command, keep)
+		return nil, nil, usagef("%s: --keep %s: the folder is not empty: use a new one", command, keep)
 	}
 	if err = os.MkdirAll(keep, 0o777); err != nil {
 		err = usagef("%s: --keep %s: %w", command, keep, cause(err))
@@ -154,10 +154,10 @@ func (s *series) read(arm seriesArm, side *verdict.Side, file string) error {
 // pathArgs checks the command that is to be measured, as far as that is possible without its binary.
 func pathArgs(command string, args []string) error {
 	if len(args) == 0 {
-		return usagef("%s: name what is to be measured behind --: a path command and its flags, such as -- ipc --sizes 4K,1M", command)
+		return usagef("%s: give a path command and its flags after --, such as -- ipc --sizes 4K,1M", command)
 	}
 	if _, ok := pathNamed(args[0]); !ok {
-		return usagef("%s: no path command %q behind --: use %s", command, report.Clean(args[0]), pathNames())
+		return usagef("%s: no path command %q after --: use %s", command, report.Clean(args[0]), pathNames())
 	}
 	return ownFlags(command, args)
 }
@@ -167,7 +167,7 @@ func ownFlags(command string, args []string) error {
 	for _, w := range args {
 		name, _, _ := strings.Cut(w, "=")
 		if slices.Contains([]string{"--out", "--format", "--wide"}, name) {
-			return usagef("%s: %s: leave it out behind --: %s keeps the runs itself (--keep DIR)", command, name, command)
+			return usagef("%s: %s: leave it out after --: %s stores the runs itself (--keep DIR)", command, name, command)
 		}
 	}
 	return nil
