@@ -247,8 +247,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestTrains: however round trips follow each other, each is a sample, and all bytes of each are compared.
-func TestTrains(t *testing.T) {
+// TestBursts: however round trips follow each other, each is a sample, and all bytes of each are compared.
+func TestBursts(t *testing.T) {
 	for _, variant := range []string{"ws", "put", "ll", "ll128", "auto"} {
 		for _, burst := range []int{1, 3, 64} {
 			o := sendrecv.Options{Variant: variant, CTAs: 1, Launch: "persistent", Burst: burst}
