@@ -79,7 +79,7 @@ func (a *app) abCommand() *cobra.Command {
 	return c
 }
 
-// arms reads what stands behind the first --. settings: the sides differ in flags.
+// arms parses the arguments after the first --. settings: the sides differ in flags.
 func (f abFlags) arms(args []string) (arms [2]seriesArm, settings bool, err error) {
 	var parts [][]string
 	for from := 0; from <= len(args); {
@@ -113,7 +113,7 @@ func (f abFlags) arms(args []string) (arms [2]seriesArm, settings bool, err erro
 	return arms, len(parts) == 3, nil
 }
 
-// checkRuns refuses a number of runs that can come to no verdict, or cannot be looked at as planned.
+// checkRuns refuses a number of runs that cannot reach a verdict, or cannot be divided into the planned looks.
 func (f abFlags) checkRuns(o verdict.Options) error {
 	alpha, looks := o.Alpha/float64(f.Looks), 2*f.Looks
 	switch need := verdict.Needed(max(1, len(f.Metrics)), alpha, true); {
@@ -170,7 +170,7 @@ func (a *app) runAB(ctx context.Context, f abFlags, arms [2]seriesArm, o verdict
 	return a.publishVerdict(r, f.Format)
 }
 
-// enough refuses, after the first block, to go on for nothing: the number of cells is known only then.
+// enough stops after the first block if the runs cannot reach a verdict: only then is the number of cells known.
 func (s *series) enough(f abFlags, o verdict.Options) error {
 	cells := len(s.sides["base"].Runs[0].Cells) * max(1, len(f.Metrics))
 	if need := verdict.Needed(cells, o.Alpha/float64(f.Looks), true); f.Runs < need {
@@ -179,7 +179,7 @@ func (s *series) enough(f abFlags, o verdict.Options) error {
 	return nil
 }
 
-// look judges what has been measured. Too few runs are refused at the last look and undecided at others.
+// look judges the runs so far. Too few runs are an error at the last look, and undecided at the others.
 func (f abFlags) look(s *series, o verdict.Options, last bool) (verdict.Result, error) {
 	base, head := *s.sides["base"], *s.sides["head"]
 	if n := verdict.Needed(len(base.Runs[0].Cells)*max(1, len(f.Metrics)), o.Alpha/float64(f.Looks), true); !last && len(base.Runs) < n {
@@ -188,7 +188,7 @@ func (f abFlags) look(s *series, o verdict.Options, last bool) (verdict.Result, 
 	return compareSides("ab", base, head, o, f.again)
 }
 
-// again is this command with more runs.
+// again returns this command with more runs.
 func (f abFlags) again(runs int) []string {
 	step := 2 * f.Looks
 	words := []string{"p2pbench"}
@@ -208,7 +208,7 @@ func (f abFlags) again(runs int) []string {
 	return words
 }
 
-// outOfBudget judges as many blocks as there was time for, which no figure had a say in.
+// outOfBudget judges the blocks that fit into the budget; their number does not depend on the measured figures.
 func (a *app) outOfBudget(f abFlags, s *series, blocks int, o verdict.Options) error {
 	figures := len(s.sides["base"].Runs[0].Cells) * max(1, len(f.Metrics))
 	need := verdict.Needed(figures, o.Alpha/float64(f.Looks), true)

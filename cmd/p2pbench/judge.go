@@ -30,10 +30,10 @@ type verdictView struct {
 	Format string `knob:"format" values:"table json md junit github openmetrics" group:"output" help:"format of the result on stdout; github: annotations, and the table in the step summary"`
 }
 
-// percent is a share that users write in per cent.
+// percent is a fraction, written in per cent.
 type percent string
 
-// Check refuses what is no share.
+// Check refuses what is not a percentage from 0 to below 100.
 func (p percent) Check() error {
 	if v := p.share(); !(v >= 0 && v < 1) {
 		return errors.New("want P% with P of 0 or more and below 100, such as 5%")
@@ -41,7 +41,7 @@ func (p percent) Check() error {
 	return nil
 }
 
-// share is the number; -1: it is none.
+// share returns the fraction; -1: not a number.
 func (p percent) share() float64 {
 	f, err := strconv.ParseFloat(strings.TrimSuffix(string(p), "%"), 64)
 	if err != nil {
@@ -50,10 +50,10 @@ func (p percent) share() float64 {
 	return f / 100
 }
 
-// familyAlpha is with which probability equal sides may be called a regression.
+// familyAlpha is the largest probability with which equal sides are called a regression.
 const familyAlpha = 0.05
 
-// options are the settings as comparisons take them.
+// options converts the settings.
 func (s judgeSettings) options() (verdict.Options, error) {
 	o := verdict.Options{
 		Rule:  verdict.Rule{Threshold: s.Threshold.share(), Effect: s.Effect.share()},
@@ -65,13 +65,13 @@ func (s judgeSettings) options() (verdict.Options, error) {
 	return o, nil
 }
 
-// Verdicts that are no pass, as errors.
+// Verdicts other than pass, as errors.
 var (
 	errRegress   = errors.New("regress")
 	errAmbiguous = errors.New("ambiguous")
 )
 
-// publishVerdict shows a comparison, and is the error that its verdict is.
+// publishVerdict prints a comparison and returns its verdict as an error; nil: pass.
 func (a *app) publishVerdict(r verdict.Result, format string) error {
 	r.Version, r.Command, r.Started = versionText(), os.Args, a.began.UTC().Truncate(time.Millisecond)
 	var err error
@@ -90,7 +90,7 @@ func (a *app) publishVerdict(r verdict.Result, format string) error {
 	return errors.Join(err, view.Render(a.stdout, r, format))
 }
 
-// appendSummary adds the table to the summary of GitHub's step, where there is one.
+// appendSummary appends the table to the summary of the GitHub step, if there is one.
 func appendSummary(r verdict.Result) error {
 	path := os.Getenv("GITHUB_STEP_SUMMARY")
 	if path == "" {
@@ -162,7 +162,7 @@ func readRuns(command, name string) ([]verdict.Run, error) {
 	return []verdict.Run{run}, nil
 }
 
-// runFiles are the files that a side is read from, in order.
+// runFiles returns the files of a side, in order.
 func runFiles(path string) ([]string, error) {
 	st, err := os.Stat(path)
 	if err != nil || !st.IsDir() {
@@ -179,12 +179,12 @@ func runFiles(path string) ([]string, error) {
 	return slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") }), nil
 }
 
-// escapeGlob is a path that a pattern takes for itself.
+// escapeGlob escapes the characters of a path that are special in a pattern.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// compareSides judges, and adds the command that would decide what is ambiguous.
+// compareSides compares the sides and adds the command that would decide an ambiguous result.
 func compareSides(command string, base, head verdict.Side, o verdict.Options, decide func(runs int) []string) (verdict.Result, error) {
 	r, err := verdict.Compare(base, head, o)
 	var few *verdict.TooFewError
@@ -204,12 +204,12 @@ func compareSides(command string, base, head verdict.Side, o verdict.Options, de
 	return r, nil
 }
 
-// verdictHelp is what help says of verdicts.
+// verdictHelp is the part of the help text about verdicts.
 const verdictHelp = `A run is one observation. A significant slow-down of at least 5 % (--threshold) is a regression (exit code 1). It is a
 pass (0) if a slow-down of 10 % (--effect) is excluded, and else ambiguous (6). Bounds hold for all cells together at
 95 %. docs/ci.md explains the method.`
 
-// say writes a line to stderr unless it shall be quiet.
+// say writes a line to stderr unless quiet is set.
 func (a *app) say(quiet bool, format string, args ...any) {
 	if !quiet {
 		fmt.Fprintf(a.stderr, "p2pbench: %s\n", report.Printable(fmt.Sprintf(format, args...)))

@@ -25,9 +25,9 @@ type seriesArm struct {
 	args   []string
 }
 
-// series runs commands again and again, each a fresh process with fresh workers, and keeps what they write.
+// series runs commands repeatedly, each as a fresh process with fresh workers, and keeps their results.
 type series struct {
-	command string // whose series this is, for errors
+	command string // name of the command that measures, for errors
 	dir     string // for run files, in a folder for each arm
 	began   time.Time
 	budget  time.Duration // 0: none
@@ -35,7 +35,7 @@ type series struct {
 	sides   map[string]*verdict.Side
 }
 
-// newSeries keeps run files in keep, or in a temporary folder until done is called. keep must not have any.
+// newSeries stores run files in keep, which must be empty or absent, or in a temporary folder until done is called.
 func newSeries(command, keep string, budget time.Duration) (s *series, done func(), err error) {
 	s = &series{command: command, dir: keep, began: time.Now(), budget: budget, sides: map[string]*verdict.Side{}}
 	if keep == "" {
@@ -51,7 +51,7 @@ func newSeries(command, keep string, budget time.Duration) (s *series, done func
 	return s, func() {}, err
 }
 
-// fits reports whether another block like those before can end within the budget. The first always may.
+// fits reports whether another block of the same duration ends within the budget. The first block always fits.
 func (s *series) fits() bool {
 	return s.budget == 0 || s.slowest == 0 || time.Since(s.began)+s.slowest <= s.budget
 }
@@ -68,7 +68,7 @@ func (s *series) block(ctx context.Context, arms []seriesArm) error {
 	return nil
 }
 
-// runError is a run that failed, which ends the series with the run's own exit code.
+// runError is the failure of a run. It ends the series with the exit code of the run.
 type runError struct {
 	code int
 	text string
@@ -76,10 +76,10 @@ type runError struct {
 
 func (e *runError) Error() string { return e.text }
 
-// stopWithin bounds how long a run that was asked to stop may take to take its workers along.
+// stopWithin is the time within which a run that was asked to stop must end, with its workers.
 const stopWithin = 20 * time.Second
 
-// run measures once. The run is in a process group of its own: what interrupts this program reaches it once, from here.
+// run measures once. The run has its own process group, so that an interrupt of this program reaches it only once.
 func (s *series) run(ctx context.Context, arm seriesArm) error {
 	side := s.sides[arm.name]
 	if side == nil {
@@ -104,7 +104,7 @@ func (s *series) run(ctx context.Context, arm seriesArm) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopWithin
-	runtime.LockOSThread() // whose death would be taken for this program's
+	runtime.LockOSThread() // Pdeathsig is sent when this thread ends
 	err := cmd.Run()
 	runtime.UnlockOSThread()
 	if ctx.Err() != nil {
@@ -151,7 +151,7 @@ func (s *series) read(arm seriesArm, side *verdict.Side, file string) error {
 	return nil
 }
 
-// pathArgs checks the command that is to be measured, as far as that is possible without its binary.
+// pathArgs checks the path command as far as possible without running its binary.
 func pathArgs(command string, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s: give a path command and its flags after --, such as -- ipc --sizes 4K,1M", command)

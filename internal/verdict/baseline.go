@@ -15,10 +15,10 @@ import (
 // BaselineSchema is the version of the file that holds a [Baseline]; docs/ci.md describes it.
 const BaselineSchema = "p2pbench-baseline/1"
 
-// Baseline is sessions that were accepted as what is usual.
+// Baseline is a list of accepted sessions.
 type Baseline struct{ Sessions []Session }
 
-// Session is runs that followed each other, with where they came from. Of each run it has medians and p99, no samples.
+// Session is a sequence of runs with their provenance. It has the median and p99 of each run, no samples.
 type Session struct {
 	Accepted time.Time `json:"accepted"`
 	Reason   string    `json:"reason"`
@@ -34,16 +34,16 @@ type Session struct {
 type Figures struct {
 	Key
 	Bytes  uint64    `json:"bytes"`
-	Choice string    `json:"choice,omitempty"` // engines that were chosen by measurements
+	Choice string    `json:"choice,omitempty"` // engines that auto chose
 	P50    []float64 `json:"p50_us"`
-	P99    []float64 `json:"p99_us,omitempty"` // absent where the samples do not carry it
+	P99    []float64 `json:"p99_us,omitempty"` // absent if there are too few samples
 	Facts  []Fact    `json:"facts"`
 }
 
-// Runs is how many runs the session has.
+// Runs returns the number of runs of the session.
 func (s Session) Runs() int { return len(s.Cells[0].P50) }
 
-// NewSession makes a session of runs of one session, whose facts are those of the first.
+// NewSession makes a session from runs; its facts are those of the first run.
 func NewSession(runs []Run, reason string, accepted time.Time) (Session, error) {
 	side := Side{Name: "session", Runs: runs}
 	if err := new(Result).match(side, side, Options{}); err != nil {
@@ -57,7 +57,7 @@ func NewSession(runs []Run, reason string, accepted time.Time) (Session, error) 
 	for _, c := range first.Cells {
 		f := Figures{Key: c.Key, Bytes: c.Bytes, Choice: side.choices(c.Key), Facts: c.Facts}
 		for _, r := range runs {
-			of, _ := r.cell(c.Key) // was matched
+			of, _ := r.cell(c.Key) // it has been checked
 			f.P50 = append(f.P50, of.P50)
 			if of.P99 > 0 {
 				f.P99 = append(f.P99, of.P99)
@@ -71,8 +71,8 @@ func NewSession(runs []Run, reason string, accepted time.Time) (Session, error) 
 	return s, nil
 }
 
-// Add adds a session. It is refused if it is of other things than the latest, or already there. Its error is an
-// *[IncomparableError].
+// Add adds a session. It refuses a session that is not comparable with the latest one or is already present; the error is
+// an *[IncomparableError].
 func (b *Baseline) Add(s Session) error {
 	for i, old := range b.Sessions {
 		if old.Started.Equal(s.Started) && old.Host == s.Host {
@@ -89,7 +89,7 @@ func (b *Baseline) Add(s Session) error {
 	return nil
 }
 
-// RunsOf are the baseline's runs.
+// RunsOf returns the runs of the baseline.
 func (b Baseline) RunsOf(name string) []Run {
 	var runs []Run
 	for i, s := range b.Sessions {
@@ -120,7 +120,7 @@ type baselineLine struct {
 	Checksum string   `json:"sha256,omitempty"`
 }
 
-// Encode gives the file.
+// Encode returns the contents of the file.
 func (b Baseline) Encode() ([]byte, error) {
 	var out bytes.Buffer
 	lines := []baselineLine{{Schema: BaselineSchema}}
@@ -154,12 +154,12 @@ func checksum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// IsBaseline tells such a file, of whatever version, from a run's.
+// IsBaseline reports whether the data is a baseline of any version.
 func IsBaseline(data []byte) bool {
 	return bytes.HasPrefix(data, []byte(`{"schema":"p2pbench-baseline/`))
 }
 
-// ReadBaseline reads the file and refuses, in one line, what Encode has not written.
+// ReadBaseline reads the file. It returns a one-line error for data that Encode has not written.
 func ReadBaseline(data []byte) (Baseline, error) {
 	b, err := readBaseline(data)
 	if err != nil {
@@ -204,7 +204,7 @@ func readBaseline(data []byte) (Baseline, error) {
 	return b, nil
 }
 
-// add reads a line.
+// add parses a line.
 func (b *Baseline) add(text []byte) error {
 	var l baselineLine
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -223,7 +223,7 @@ func (b *Baseline) add(text []byte) error {
 	return nil
 }
 
-// check refuses what no session could have been.
+// check refuses inconsistent sessions.
 func (s Session) check() error {
 	if len(s.Cells) == 0 || s.Runs() == 0 {
 		return errors.New("has no runs")

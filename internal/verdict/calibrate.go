@@ -10,7 +10,7 @@ import (
 // CalibrationSchema is the version of [Calibration]; docs/json.md describes it.
 const CalibrationSchema = "p2pbench-calibration/1"
 
-// Calibration is how much runs of the same thing differ, and how many a comparison takes because of that.
+// Calibration is the spread of identical runs, and the number of runs that a comparison therefore needs.
 type Calibration struct {
 	Schema  string     `json:"schema"`
 	Version string     `json:"version"`
@@ -18,27 +18,27 @@ type Calibration struct {
 	Command []string   `json:"command"`
 	Rule    ResultRule `json:"rule"`
 	Runs    int        `json:"runs"`
-	RunSecs float64    `json:"run_seconds"` // how long one takes
-	Trials  int        `json:"trials"`      // comparisons that were drawn, for each number of runs
-	Most    int        `json:"most"`        // runs a side that were tried
-	// ToFind are the runs a side that find the effect in any one cell in 90 % of comparisons; ToPass those that pass equal
-	// sides as often. 0: more than were tried.
+	RunSecs float64    `json:"run_seconds"` // duration of a run
+	Trials  int        `json:"trials"`      // simulated comparisons for each number of runs
+	Most    int        `json:"most"`        // largest number of runs per side that was tried
+	// ToFind is the number of runs per side that detects the effect in any one cell in 90 % of comparisons; ToPass the
+	// number that passes equal sides as often. 0: more than were tried.
 	ToFind int      `json:"to_find"`
 	ToPass int      `json:"to_pass"`
-	Use    []string `json:"use"` // the comparison that does both; empty: there is none
+	Use    []string `json:"use"` // the command with enough runs for both; empty: there is none
 	Tried  []Tried  `json:"tried"`
 	Rows   []Spread `json:"rows"` // the noisiest first
 }
 
-// Tried is what comparisons of so many runs a side do, as shares.
+// Tried is the outcome of comparisons with that number of runs per side, as shares.
 type Tried struct {
 	Runs        int     `json:"runs"`
-	Found       float64 `json:"found"` // the effect, in the cell where it is found least
+	Found       float64 `json:"found"` // of the effect, in the worst cell
 	Passed      float64 `json:"passed"`
 	FalseAlarms float64 `json:"false_alarms"`
 }
 
-// Spread is how much a figure of a cell differs between runs.
+// Spread is the spread of a figure of a cell between runs.
 type Spread struct {
 	Key
 	Metric  string  `json:"metric"`
@@ -47,7 +47,7 @@ type Spread struct {
 	ToFind  int     `json:"to_find"`        // 0: more runs than were tried
 }
 
-// NewCalibration draws comparisons from runs that followed each other, each of which takes so long.
+// NewCalibration simulates comparisons from consecutive runs, of which each takes the given time.
 func NewCalibration(runs []Run, each time.Duration, o Options, in Search) (Calibration, error) {
 	side := Side{Name: "runs", Runs: runs}
 	r := Result{}

@@ -58,7 +58,7 @@ func (o Options) alpha() float64 { return o.Alpha / float64(max(o.Looks, 1)) }
 // Result is a comparison.
 type Result struct {
 	Schema   string     `json:"schema"`
-	Version  string     `json:"version"` // of the p2pbench that judged
+	Version  string     `json:"version"` // of the p2pbench that made the comparison
 	Started  time.Time  `json:"started"`
 	Command  []string   `json:"command"`
 	Verdict  Verdict    `json:"verdict"`
@@ -74,7 +74,7 @@ type Result struct {
 	Exit     int        `json:"exit"`
 }
 
-// ResultRule is by what it was judged.
+// ResultRule is the rule of the comparison.
 type ResultRule struct {
 	Alpha     float64  `json:"alpha"` // of this look
 	Looks     int      `json:"looks"`
@@ -83,7 +83,7 @@ type ResultRule struct {
 	Metrics   []string `json:"metrics"`
 }
 
-// SideResult is what a side was.
+// SideResult describes a side.
 type SideResult struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
@@ -111,7 +111,7 @@ const (
 	sessions    = "sessions"
 )
 
-// MinSessions is how many sessions of base tell how much sessions differ.
+// MinSessions is the number of sessions of base that is needed to estimate how much sessions differ.
 const MinSessions = 3
 
 // Compare judges head against base. Its error is an *[IncomparableError] or a *[TooFewError].
@@ -155,7 +155,7 @@ func describe(s Side) SideResult {
 	return SideResult{Name: s.Name, Version: s.Runs[0].Version, Runs: len(s.Runs), Sessions: len(bySession(s.Runs))}
 }
 
-// match refuses sides that are not of the same things, and notes in what they may differ.
+// match refuses sides that are not comparable, and records the differences that are allowed.
 func (r *Result) match(base, head Side, o Options) error {
 	for _, side := range []Side{base, head} {
 		if len(side.Runs) == 0 {
@@ -192,7 +192,7 @@ func (r *Result) match(base, head Side, o Options) error {
 	return nil
 }
 
-// choices are the engines that were chosen for a cell.
+// choices returns the engines that auto chose for a cell.
 func (s Side) choices(k Key) string {
 	var all []string
 	for _, r := range s.Runs {
@@ -210,10 +210,10 @@ func (r *Result) note(list *[]string, text string) {
 	}
 }
 
-// nothing may differ.
+// nothing: no difference is allowed.
 func nothing(Key, Difference) bool { return false }
 
-// differ is the first difference between runs that is not allowed; "": there is none.
+// differ returns the first difference between runs that is not allowed; "": there is none.
 func differ(a, b Run, allowed func(Key, Difference) bool) string {
 	for _, d := range differences(a.Facts, b.Facts) {
 		if !allowed(Key{}, d) {
@@ -248,7 +248,7 @@ func (r Run) cell(k Key) (Cell, bool) {
 	return Cell{}, false
 }
 
-// fill gives the trial its values and the result its rows: a row for each figure of each cell.
+// fill sets the values of the trial and the rows of the result, one per figure and cell.
 func (r *Result) fill(t *Trial, base, head Side, o Options) error {
 	for _, metric := range o.metrics() {
 		for _, c := range base.Runs[0].Cells {
@@ -262,7 +262,7 @@ func (r *Result) fill(t *Trial, base, head Side, o Options) error {
 				}
 				run := side.Runs[at[i]]
 				at[i]++
-				cell, _ := run.cell(c.Key) // was matched
+				cell, _ := run.cell(c.Key) // match has found it
 				figure, cost, err := cell.figure(metric)
 				if err != nil {
 					return incomparable("%s: %s: %v", run.Name, c.Key, err)
@@ -282,7 +282,7 @@ func middle(figures []float64) float64 {
 	return median(figures)
 }
 
-// figure is the cell's figure, and the logarithm of what it costs.
+// figure returns the cell's figure, and the logarithm of the corresponding time.
 func (c Cell) figure(metric string) (figure, cost float64, err error) {
 	switch metric {
 	case P99:
@@ -299,7 +299,7 @@ func (c Cell) figure(metric string) (figure, cost float64, err error) {
 	return c.P50, math.Log(c.P50), nil
 }
 
-// judge gives every row its bounds and the result its verdict. Not enough: nothing can be decided.
+// judge sets the bounds of every row and the verdict of the result. If enough is false, nothing can be decided.
 func (r *Result) judge(changes []Change, o Options, enough bool) {
 	for i, c := range changes {
 		row := &r.Rows[i]
@@ -317,10 +317,10 @@ func (r *Result) judge(changes []Change, o Options, enough bool) {
 	r.Why = r.why(enough)
 }
 
-// order3 is a verdict's place, the gravest first.
+// order3 is the rank of a verdict, the most severe first.
 func order3(v Verdict) int { return slices.Index([]Verdict{Regress, Ambiguous, Pass}, v) }
 
-// Count is how many rows have the verdict.
+// Count returns the number of rows with the verdict.
 func (r Result) Count(v Verdict) (n int) {
 	for _, row := range r.Rows {
 		if row.Verdict == v {
@@ -330,7 +330,7 @@ func (r Result) Count(v Verdict) (n int) {
 	return n
 }
 
-// why is the verdict in a line.
+// why explains the verdict in one line.
 func (r Result) why(enough bool) string {
 	worst, all := r.Rows[0], len(r.Rows)
 	visible := 0.0
@@ -353,11 +353,11 @@ func (r Result) why(enough bool) string {
 		r.Count(Ambiguous), all, visible)
 }
 
-// maxRuns is up to how many runs a side it is worth trying.
+// maxRuns is the largest number of runs per side to suggest.
 const maxRuns = 100
 
-// RunsToDecide is about how many interleaved runs a side would make every ambiguous row a pass or a regression; 0: no
-// reasonable number. The width of an interval falls with the root of the runs.
+// RunsToDecide estimates the number of interleaved runs per side with which every ambiguous row would pass or regress; 0:
+// no reasonable number. The width of an interval is inversely proportional to the square root of the number of runs.
 func (r Result) RunsToDecide() int {
 	runs := float64(min(r.Base.Runs, r.Head.Runs))
 	factor := 1.0
@@ -373,7 +373,7 @@ func (r Result) RunsToDecide() int {
 	return max(n, Needed(len(r.Rows), r.Rule.Alpha, true))
 }
 
-// widths is by how much the row's interval is too wide for a verdict.
+// widths is the factor by which the row's interval is too wide for a verdict.
 func (row Row) widths(rule ResultRule) float64 {
 	c, narrower := row.change, math.Inf(1)
 	if room := math.Log1p(rule.Effect) - c.Estimate; room > 0 {

@@ -16,14 +16,14 @@ type Trial struct {
 	Values [][]float64 // by cell and run: the logarithm of a figure of which less is better
 }
 
-// Exact enumeration up to so many assignments of labels; that many are drawn where there are more.
+// Up to this number of label assignments all are enumerated; of more, this number is drawn.
 const (
 	maxExact = 20_000
 	drawn    = 9_999
 )
 
 // Changes gives the change of every cell, with bounds of which each kind holds for all cells together with probability
-// 1 − alpha. The same trial always gives the same. The error is a *[TooFewError], or says which value is none.
+// 1 − alpha. The result is deterministic. The error is a *[TooFewError], or names a value that is not finite.
 func (t Trial) Changes(alpha float64) ([]Change, error) { return t.changes(alpha, drawn) }
 
 func (t Trial) changes(alpha float64, draws int) ([]Change, error) {
@@ -37,8 +37,8 @@ func (t Trial) changes(alpha float64, draws int) ([]Change, error) {
 		cells[i] = newCell(values, t.Head, blocks)
 		changes[i].Estimate = cells[i].estimate()
 	}
-	// The labels are permuted of the values as they are, which tests that nothing changed, and of the values without the
-	// estimated change, which the bounds are of. The larger critical value serves for both.
+	// Labels are permuted over the values as measured, for the test that nothing changed, and over the values less the
+	// estimated change, for the bounds. The larger critical value is used for both.
 	as := critical(cells, blocks, alpha, draws, func(int) float64 { return 0 })
 	less := critical(cells, blocks, alpha, draws, func(i int) float64 { return changes[i].Estimate })
 	up, down := max(as.up, less.up), max(as.down, less.down)
@@ -118,8 +118,8 @@ func (t Trial) blocks() []block {
 	return all
 }
 
-// Needed is how many runs a side always suffice for a change of one of so many cells to be told from chance: in blocks
-// A B B A, or in one block of all.
+// Needed returns the number of runs per side with which a change of one of that many cells can be significant, in blocks
+// A B B A or in a single block.
 func Needed(cells int, alpha float64, inBlocks bool) int {
 	for n := 2; ; n++ {
 		assignments := choose(2*n, n)
@@ -143,10 +143,10 @@ func choose(n, k int) float64 {
 	return math.Round(c)
 }
 
-// criticals are how far a rank sum must exceed what is expected of it, or fall short of that; +Inf: it cannot.
+// criticals are the critical excess of a rank sum over its expectation, and the critical deficit; +Inf: none is significant.
 type criticals struct{ up, down float64 }
 
-// critical permutes the labels of the runs, whose values are those of the cells less a change of head's.
+// critical permutes the labels of the runs, with the values of the cells less the change of head.
 func critical(cells []*cell, blocks []block, alpha float64, draws int, change func(cell int) float64) criticals {
 	m := len(cells)
 	ranks := make([]float64, m*len(cells[0].values)) // run by run, so that the sums of a run are next to each other
@@ -183,8 +183,8 @@ func critical(cells []*cell, blocks []block, alpha float64, draws int, change fu
 	return criticals{quantile(up, alpha, exact), quantile(down, alpha, exact)}
 }
 
-// quantile is the smallest of the statistics that is reached with a probability of at most alpha; +Inf: none is. The
-// assignment that took place is one of all, and counts beside those that were drawn.
+// quantile is the smallest statistic that is reached with a probability of at most alpha; +Inf: there is none. The actual
+// assignment counts as one more than those drawn.
 func quantile(statistics []float64, alpha float64, exact bool) float64 {
 	slices.Sort(statistics)
 	n, own := len(statistics), 1
@@ -204,11 +204,11 @@ func quantile(statistics []float64, alpha float64, exact bool) float64 {
 	return reached
 }
 
-// same allows for the rounding of sums of ranks.
+// same is the tolerance for the rounding of rank sums.
 func same(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 
-// assign calls f with the runs that are head's, for every assignment of labels or for as many as are drawn, and reports
-// whether it was every one.
+// assign calls f with the runs of head for every assignment of labels, or for a random sample of them, and reports whether
+// it was every one.
 func assign(blocks []block, draws int, f func(heads []int)) bool {
 	total := 1.0
 	for _, b := range blocks {
@@ -238,7 +238,7 @@ func assign(blocks []block, draws int, f func(heads []int)) bool {
 	return false
 }
 
-// each goes through every assignment of the blocks.
+// each enumerates the assignments of the blocks.
 func each(blocks []block, heads []int, f func([]int)) {
 	if len(blocks) == 0 {
 		f(heads)
@@ -257,7 +257,7 @@ func each(blocks []block, heads []int, f func([]int)) {
 	pick(0, blocks[0].heads, heads)
 }
 
-// tieOrder is an order of the runs that knows nothing of their labels.
+// tieOrder is an order of the runs that is independent of their labels.
 func tieOrder(runs int) []int { return rand.New(rand.NewPCG(3, uint64(runs))).Perm(runs) }
 
 // order sorts runs by their values, and equal ones by tie.

@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// Noise is runs of one kind, by cell and run, in the order in which they took place.
+// Noise holds identical runs, by cell and run, in chronological order.
 type Noise [][]float64
 
-// Power is what a comparison of so many runs a side finds.
+// Power is the power of a comparison with that number of runs per side.
 type Power struct {
 	Runs        int
-	FalseAlarms float64   // how often it calls a cell of equal sides a regression
-	Passes      float64   // how often it passes equal sides
-	Found       []float64 // by cell: how often it finds that cell's change by the effect, when the others stay
+	FalseAlarms float64   // share of comparisons of equal sides with a regression
+	Passes      float64   // share of comparisons of equal sides that pass
+	Found       []float64 // by cell: share of comparisons that detect the effect in that cell alone
 }
 
 // Worst is the smallest of Found.
@@ -28,16 +28,16 @@ func (p Power) Worst() float64 {
 	return worst
 }
 
-// Blocks of runs are A B B A and B A A B in turn.
+// Blocks of runs alternate between A B B A and B A A B.
 var (
 	abba = []bool{false, true, true, false}
 	baab = []bool{true, false, false, true}
 )
 
-// BlockSize is how many runs are in a block, half of them head's.
+// BlockSize is the number of runs in a block, half of them of head.
 const BlockSize = 4
 
-// InBlocks gives the labels of so many blocks, and the number of each run's block.
+// InBlocks returns the labels of the runs in that many blocks, and the block number of each run.
 func InBlocks(blocks int) (head []bool, block []int) {
 	for b := range blocks {
 		labels := abba
@@ -51,9 +51,9 @@ func InBlocks(blocks int) (head []bool, block []int) {
 	return head, block
 }
 
-// At gives the power of comparisons in blocks, so many runs a side, by so many trials. A trial draws blocks of runs that
-// followed each other, with replacement, so that it drifts as the machine did, and labels them in turns. A cell's change
-// by the effect moves its estimate and its bounds by just as much, so one trial tells of every cell.
+// At estimates the power of comparisons in blocks with that number of runs per side, from that many trials. A trial draws
+// blocks of consecutive runs, with replacement, so that it contains the drift of the machine, and labels them in
+// alternation. The effect shifts the estimate and the bounds of a cell equally, so one trial is evaluated for every cell.
 func (n Noise) At(runs int, rule Rule, alpha float64, trials int) (Power, error) {
 	p := Power{Runs: runs, Found: make([]float64, len(n))}
 	if len(n) == 0 || len(n[0]) < BlockSize {
@@ -100,7 +100,7 @@ func (n Noise) At(runs int, rule Rule, alpha float64, trials int) (Power, error)
 	return p, nil
 }
 
-// drawnForPower is how many assignments a trial draws: fewer than a comparison, of which there is one.
+// drawnForPower is the number of assignments that a trial draws, fewer than a single comparison.
 const drawnForPower = 999
 
 func (n Noise) draw(runs int, random *rand.Rand) Trial {
@@ -119,26 +119,26 @@ func (n Noise) draw(runs int, random *rand.Rand) Trial {
 // AtLeast is the probability with which a calibrated comparison finds a change, and passes equal sides.
 const AtLeast = 0.9
 
-// suffices reports whether a share of so many trials is AtLeast beyond the doubt that they leave (95 %).
+// suffices reports whether the lower 95 % confidence bound of a share of that many trials is AtLeast.
 func suffices(share float64, trials int) bool {
 	return share >= AtLeast+1.645*math.Sqrt(AtLeast*(1-AtLeast)/float64(trials))
 }
 
-// Powers are those of comparisons with ever more runs a side.
+// Powers are the powers for increasing numbers of runs per side.
 type Powers struct {
 	Trials int
 	All    []Power
 }
 
-// Search says which numbers of runs a side are tried.
+// Search selects the numbers of runs per side to try.
 type Search struct {
-	Trials int // comparisons that are drawn for each
+	Trials int // simulated comparisons for each number
 	Most   int
 	At     int // only this one; 0: all up to Most
 }
 
-// Search tries ever more runs a side until every cell's change is found and equal sides pass. Its error is a
-// *[TooFewError] if the most are too few.
+// Search increases the number of runs per side until the effect is detected in every cell and equal sides pass. Its error
+// is a *[TooFewError] if the largest number is too small.
 func (n Noise) Search(rule Rule, alpha float64, in Search) (Powers, error) {
 	p := Powers{Trials: in.Trials}
 	from, most := Needed(len(n), alpha, true), in.Most
@@ -161,7 +161,7 @@ func (n Noise) Search(rule Rule, alpha float64, in Search) (Powers, error) {
 	return p, nil
 }
 
-// Enough are the fewest runs a side with which what is wanted is AtLeast; not ok: none of those that were tried.
+// Enough returns the smallest number of runs per side for which the wanted share is AtLeast; not ok: no tried number is enough.
 func (p Powers) Enough(wanted func(Power) float64) (Power, bool) {
 	for _, at := range p.All {
 		if suffices(wanted(at), p.Trials) {

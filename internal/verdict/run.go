@@ -15,9 +15,9 @@ import (
 
 // Run is one observation of every cell: a run of fresh processes.
 type Run struct {
-	Name    string // where it was read
-	Session string // runs that followed each other on one machine
-	Version string // of the p2pbench that ran
+	Name    string // file or position it was read from
+	Session string // consecutive runs on one machine share a session
+	Version string // of p2pbench
 	Host    string
 	Command []string
 	Started time.Time
@@ -29,14 +29,14 @@ type Run struct {
 type Cell struct {
 	Key
 	Facts []Fact
-	// Choice is the engine that ran where that was left to measurements at the start of the run; "": it was not.
+	// Choice is the engine that auto chose by measurements at the start of the run; "": auto did not choose.
 	Choice string
 	P50    float64 // µs
-	P99    float64 // µs; 0: the samples do not carry it
-	Bytes  uint64  // that P50 moves in one direction
+	P99    float64 // µs; 0: too few samples
+	Bytes  uint64  // moved in one direction in the time P50
 }
 
-// Key tells the cells of a run apart.
+// Key identifies a cell within a run.
 type Key struct {
 	Transport string `json:"transport"`
 	Op        string `json:"op"`
@@ -52,13 +52,13 @@ func (k Key) String() string {
 	return text
 }
 
-// Fact is something that must be equal on both sides for figures to be comparable.
+// Fact is a property that must be equal on both sides.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// IncomparableError says why runs cannot be judged: they are of different things, or invalid.
+// IncomparableError says why runs cannot be compared: they differ in a fact, or one is invalid.
 type IncomparableError struct{ Why string }
 
 func (e *IncomparableError) Error() string { return e.Why }
@@ -67,11 +67,11 @@ func incomparable(format string, a ...any) error {
 	return &IncomparableError{fmt.Sprintf(format, a...)}
 }
 
-// carriesP99 is from how many samples on p99 is not merely their maximum.
+// carriesP99 is the number of samples from which p99 is not just their maximum.
 const carriesP99 = 100
 
-// Read makes a run of a document that `--out` wrote. Its error is an *[IncomparableError] if the document is sound and
-// its run is not.
+// Read makes a run from a document that `--out` wrote. Its error is an *[IncomparableError] if the document is well-formed
+// but the run is invalid.
 func Read(name string, data []byte) (Run, error) {
 	d, err := record.Read(bytes.NewReader(data))
 	if err != nil {
@@ -115,7 +115,7 @@ func cellOf(c record.Cell) Cell {
 	return cell
 }
 
-// surroundings are what has to be equal of the whole run.
+// surroundings are the facts of the whole run.
 func surroundings(d record.Document) []Fact {
 	all := []Fact{{"schema", cmp.Or(d.Schema, record.Schema)}, {"architecture", d.Env.Arch}}
 	e := d.Env
@@ -124,7 +124,7 @@ func surroundings(d record.Document) []Fact {
 		Fact{"CPU governor", e.CPU.Governor})
 	for _, r := range e.Ranks {
 		text := r.Device.Kind + " " + r.Device.Name
-		if r.Device.Kind != "host" { // whose memory is the machine's
+		if r.Device.Kind != "host" { // the memory of host devices is that of the machine
 			text += fmt.Sprintf(" %s, %d bytes", r.Device.Arch, r.Device.Memory)
 		}
 		all = append(all, Fact{fmt.Sprintf("device of rank %d", r.Rank), text})
@@ -142,13 +142,13 @@ func surroundings(d record.Document) []Fact {
 // settingPrefix begins the name of a fact that is a setting.
 const settingPrefix = "knob "
 
-// chosen is the setting under which a result says what was measured at the start of the run, to choose by.
+// chosen is the setting that lists what auto chose by measurements at the start of the run.
 const chosen = "chosen"
 
-// isChoice reports whether the engine was left to measurements: equal runs may choose otherwise.
+// isChoice reports whether auto chose the engine: identical runs may choose differently.
 func isChoice(c record.Cell) bool { return c.Knobs["engine"] == "auto" }
 
-// facts is what has to be equal of a cell.
+// facts are the facts of a cell.
 func facts(c record.Cell) []Fact {
 	var vs []string
 	for _, v := range c.Vs {
@@ -175,13 +175,13 @@ func facts(c record.Cell) []Fact {
 	return all
 }
 
-// isSetting reports whether a fact follows from a path's settings, which a comparison of settings varies.
+// isSetting reports whether a fact depends on the settings of the path, in which a comparison of settings may differ.
 func isSetting(name string) bool {
 	return strings.HasPrefix(name, settingPrefix) ||
 		slices.Contains([]string{"path", "engine", "completion", "window", "warm-up", "iterations"}, name)
 }
 
-// Difference is a fact that is not equal on both sides; "" where a side has none.
+// Difference is a fact that differs between the sides; "": a side does not have it.
 type Difference struct {
 	Name string `json:"name"`
 	Base string `json:"base"`
@@ -198,7 +198,7 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s is %s in base and %s in head", d.Name, value(d.Base), value(d.Head))
 }
 
-// differences are the facts of a that b has otherwise or not, then those that only b has.
+// differences returns the facts of a that are different or absent in b, then those that only b has.
 func differences(a, b []Fact) []Difference {
 	var all []Difference
 	find := func(facts []Fact, name string) string {

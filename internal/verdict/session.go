@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// layOut orders the runs as they took place and finds out whether they were interleaved. The values are still to be
-// filled in, run by run.
+// layOut orders the runs by time and determines whether they were interleaved. The values are filled in later.
 func layOut(base, head Side) (Trial, string) {
 	type labelled struct {
 		run  Run
@@ -38,13 +37,13 @@ func layOut(base, head Side) (Trial, string) {
 	return t, sessions
 }
 
-// sort puts the runs in the order of time.
+// sort sorts the runs by time.
 func (s Side) sort() {
 	slices.SortStableFunc(s.Runs, func(a, b Run) int { return a.Started.Compare(b.Started) })
 }
 
-// blocksOf finds the blocks of runs that took turns: the shortest stretches with as many of each side, of which neighbours
-// are put together up to a block's size. It is nil where the sides did not take turns.
+// blocksOf finds the blocks of interleaved runs: the shortest sequences with equally many of each side, joined with their
+// neighbours up to the size of a block. It is nil if the sides were not interleaved.
 func blocksOf(head []bool) []int {
 	var sizes []int
 	excess, from := 0, 0
@@ -78,7 +77,7 @@ func blocksOf(head []bool) []int {
 	return blocks
 }
 
-// bySession gives the places of each session's runs.
+// bySession returns the indices of the runs of each session.
 func bySession(runs []Run) map[string][]int {
 	all := map[string][]int{}
 	for i, r := range runs {
@@ -87,13 +86,13 @@ func bySession(runs []Run) map[string][]int {
 	return all
 }
 
-// widen moves the bounds apart by how much sessions differ, which runs of one session do not tell. It reports whether
-// there are sessions enough to know that.
+// widen widens the bounds by the spread between sessions, which the runs of one session do not show. It reports whether
+// there are enough sessions to estimate it.
 //
 // The spread between sessions is that of their medians, a cell's own or the root mean square of all cells', whichever is
-// larger. Bounds move by q·spread·√(1/sessions of base + 1/sessions of head). Whether cells differ between sessions
-// together or each by itself is not known of a few sessions, so q is the larger of Student's quantiles in both cases: one
-// figure of so many sessions, or as many figures as there are cells, judged together.
+// larger. Bounds move by q·spread·√(1/sessions of base + 1/sessions of head). A few sessions do not show whether cells
+// vary together or independently, so q is the larger of Student's quantiles for both cases: a single figure with the
+// degrees of freedom of the sessions, or one figure per cell, tested as a family.
 func widen(changes []Change, t Trial, base, head Side, alpha float64) bool {
 	ofBase, ofHead := bySession(base.Runs), bySession(head.Runs)
 	if len(ofBase) < MinSessions {
@@ -118,7 +117,7 @@ func widen(changes []Change, t Trial, base, head Side, alpha float64) bool {
 	return true
 }
 
-// scatter is the sum of the squares by which medians of sessions differ from their mean.
+// scatter is the sum of squared deviations of the medians of sessions from their mean.
 func scatter(values []float64, sessions map[string][]int) float64 {
 	var medians []float64
 	for _, places := range sessions {
@@ -140,7 +139,7 @@ func scatter(values []float64, sessions map[string][]int) float64 {
 	return sum
 }
 
-// studentQuantile is what Student's t with so many degrees of freedom exceeds with probability p, below ½.
+// studentQuantile is the value that Student's t with that many degrees of freedom exceeds with probability p < ½.
 func studentQuantile(p float64, freedom int) float64 {
 	lo, hi := 0.0, 1.0
 	for studentTail(hi, freedom) > p {

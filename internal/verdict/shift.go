@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// cell is the values of one cell while its change is estimated. All of it follows from one function: how many pairs of
-// runs head "wins" when so much is taken off head's values. It falls as more is taken off.
+// cell holds the values of one cell while its change is estimated. Everything follows from one function: the number of
+// pairs of runs in which head has the larger value, after a change has been subtracted from head. It is decreasing.
 type cell struct {
 	values   []float64
 	head     []bool
@@ -26,8 +26,8 @@ func newCell(values []float64, head []bool, blocks []block) *cell {
 	}
 }
 
-// align gives the values less a change of head's, and each less the median of its block: what the runs of a block have in
-// common is not of the change. Where all are one block this changes no order, and is left out.
+// align returns the values less the change of head, each relative to the median of its block, which removes what the runs
+// of a block have in common. With a single block that would not change the order, and is omitted.
 func (c *cell) align(change float64) []float64 {
 	for run, v := range c.values {
 		if c.head[run] {
@@ -52,8 +52,8 @@ func (c *cell) align(change float64) []float64 {
 	return c.aligned
 }
 
-// ranks are those of the aligned values, from 1. Equal values get different ranks in an order that knows no labels, so
-// that the distribution of rank sums is that of values that differ.
+// ranks returns the ranks of the aligned values, from 1. Ties are broken in an order that is independent of the labels, so
+// that the distribution of rank sums is that of distinct values.
 func (c *cell) ranks(change float64) []float64 {
 	ranks := make([]float64, len(c.values))
 	for i, run := range order(c.align(change), tieOrder(len(c.values))) {
@@ -62,7 +62,8 @@ func (c *cell) ranks(change float64) []float64 {
 	return ranks
 }
 
-// wins is in how many pairs head's run has the larger value, after the change has been taken off; equal ones count half.
+// wins returns the number of pairs in which head's run has the larger value after the change is subtracted; ties count
+// half.
 func (c *cell) wins(change float64) float64 {
 	c.base, c.of = c.base[:0], c.of[:0]
 	for run, v := range c.align(change) {
@@ -87,8 +88,8 @@ func (c *cell) wins(change float64) float64 {
 	return float64(won) / 2
 }
 
-// last is the largest change for which holds, which is true up to some change and false above it, still is true. It is
-// exact at 0.
+// last returns the largest change for which holds is true; holds is true up to some change and false above it. The result
+// is exact at 0.
 func (c *cell) last(holds func(wins float64) bool) (lo, hi float64) {
 	lo, hi = -c.widest, c.widest
 	for range 52 {
@@ -101,20 +102,20 @@ func (c *cell) last(holds func(wins float64) bool) (lo, hi float64) {
 	return lo, hi
 }
 
-// estimate is the change without which neither side wins more: in one block the median of all differences.
+// estimate returns the change at which both sides win equally often: in a single block the median of all differences.
 func (c *cell) estimate() float64 {
 	lo, _ := c.last(func(wins float64) bool { return wins > c.pairs/2 })
 	_, hi := c.last(func(wins float64) bool { return wins >= c.pairs/2 })
 	return (lo + hi) / 2
 }
 
-// low is the largest change of which so large an excess of head's rank sum still is one.
+// low returns the largest change at which the rank sum of head still exceeds the critical value.
 func (c *cell) low(excess float64) float64 {
 	lo, _ := c.last(func(wins float64) bool { return wins >= c.pairs/2+excess-rounding })
 	return lo
 }
 
-// high is the smallest change of which head's rank sum falls so far short.
+// high returns the smallest change at which the rank sum of head falls below the critical value.
 func (c *cell) high(shortfall float64) float64 {
 	_, hi := c.last(func(wins float64) bool { return wins > c.pairs/2-shortfall+rounding })
 	return hi

@@ -12,8 +12,8 @@
 //	changes, err := t.Changes(0.05)          // log ratios, head ÷ base; values larger is worse
 //	verdict.Rule{Threshold: 0.05, Effect: 0.10}.Judge(changes[0]) // Regress, Pass or Ambiguous
 //
-// What a caller asks of an interval is up to it: a regression is Low > 0 and an estimate of at least a threshold; "faster"
-// is High < 0; "at least as fast, but for a margin" is High < log(1 + margin), which being faster never fails. Runs that
+// Callers define their own criteria: a regression is Low > 0 and an estimate of at least a threshold; "faster" is High < 0;
+// "at least as fast, within a margin" is High < log(1 + margin), which a faster side always satisfies. Runs that
 // were interleaved (A B B A …) name their blocks: labels are permuted within a block, and what a block has in common, such
 // as a drift of the machine, cancels. [Power] tells from runs of one kind how many are needed.
 //
@@ -26,13 +26,13 @@ import (
 	"math"
 )
 
-// Verdict is what came of a cell, or of a comparison.
+// Verdict is the outcome of a cell or a comparison.
 type Verdict string
 
-// The verdicts, the gravest first.
+// The verdicts, the most severe first.
 const (
 	Regress   Verdict = "regress"
-	Ambiguous Verdict = "ambiguous" // neither that nor its absence is shown
+	Ambiguous Verdict = "ambiguous" // neither a regression nor its absence is shown
 	Pass      Verdict = "pass"
 )
 
@@ -42,16 +42,16 @@ type Change struct {
 	Low, High float64 // simultaneous one-sided bounds; Low ≤ Estimate ≤ High
 }
 
-// Percent is a logarithm of a ratio in per cent of change.
+// Percent converts the logarithm of a ratio to a change in per cent.
 func Percent(log float64) float64 { return 100 * math.Expm1(log) }
 
-// Rule says what is a regression and what a pass.
+// Rule defines regression and pass.
 type Rule struct {
-	Threshold float64 // the smallest estimate that is a regression, as a share: 0.05
-	Effect    float64 // the change that a pass excludes, as a share: 0.10
+	Threshold float64 // smallest estimate that is a regression, as a fraction: 0.05
+	Effect    float64 // change that a pass excludes, as a fraction: 0.10
 }
 
-// Judge gives the verdict on a cell.
+// Judge returns the verdict on a cell.
 func (r Rule) Judge(c Change) Verdict {
 	switch {
 	case c.Low > 0 && c.Estimate >= math.Log1p(r.Threshold):
@@ -65,7 +65,7 @@ func (r Rule) Judge(c Change) Verdict {
 // Visible is the smallest change that the cell's interval would have shown as a regression, as a logarithm.
 func (r Rule) Visible(c Change) float64 { return max(math.Log1p(r.Threshold), c.Estimate-c.Low) }
 
-// Check refuses a rule that no figures could satisfy.
+// Check refuses a rule that no figures can satisfy.
 func (r Rule) Check() error {
 	switch {
 	case !(r.Threshold >= 0 && r.Threshold < 1):
